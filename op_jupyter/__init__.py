@@ -1,0 +1,72 @@
+"""Agents inside Jupyter notebooks: docstring as prompt, a DAG of what ran, kept in git.
+
+Importing this package is instant: every public name is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from op_jupyter.agent.asking import ask, can_ask, confirm
+    from op_jupyter.agent.context import current_session, session_context, session_scope
+    from op_jupyter.agent.function import agentic_function
+    from op_jupyter.agent.runtime import Runtime, agent, llm
+    from op_jupyter.bootstrap import create_runtime
+    from op_jupyter.store.sessions import SessionStore
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Runtime": "op_jupyter.agent.runtime",
+    "SessionStore": "op_jupyter.store.sessions",
+    "agent": "op_jupyter.agent.runtime",
+    "agentic_function": "op_jupyter.agent.function",
+    "ask": "op_jupyter.agent.asking",
+    "can_ask": "op_jupyter.agent.asking",
+    "confirm": "op_jupyter.agent.asking",
+    "create_runtime": "op_jupyter.bootstrap",
+    "current_session": "op_jupyter.agent.context",
+    "llm": "op_jupyter.agent.runtime",
+    "session_context": "op_jupyter.agent.context",
+    "session_scope": "op_jupyter.agent.context",
+}
+
+__all__ = [
+    "Runtime",
+    "SessionStore",
+    "__version__",
+    "agent",
+    "agentic_function",
+    "ask",
+    "can_ask",
+    "confirm",
+    "create_runtime",
+    "current_session",
+    "llm",
+    "session_context",
+    "session_scope",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(importlib.import_module(home), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext op_jupyter`: see `notebook.extension`."""
+    from op_jupyter.notebook.extension import load_ipython_extension as load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext op_jupyter`: leave the shell as it was."""
+    from op_jupyter.notebook.extension import unload_ipython_extension as unload
+
+    unload(shell)

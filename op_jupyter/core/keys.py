@@ -1,0 +1,40 @@
+"""Canonical JSON and the hashes made of it: same value, same bytes, on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+Json: TypeAlias = (
+    "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+)
+
+
+def canonical_json(value: Json) -> str:
+    """*value* as JSON with sorted keys and no white space.
+
+    Raises:
+        ValueError: NaN or an infinity, which JSON has no word for.
+        TypeError: a value JSON cannot hold.
+    """
+    return json.dumps(
+        value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+def sha256(value: Json) -> str:
+    """Hex digest of the canonical JSON of *value*."""
+    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def canonical_arguments(raw: str) -> str:
+    """Tool arguments in canonical form, or the raw text when it is not JSON.
+
+    Two calls are "the same" for the doom-loop rule when these are equal.
+    """
+    try:
+        return canonical_json(json.loads(raw))
+    except ValueError:
+        return raw

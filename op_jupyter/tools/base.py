@@ -1,0 +1,95 @@
+"""The seam to what a model can do: tools.
+
+A tool never asks for permission; the one gate in the turn loop does, with what the tool
+tells about the call (`Tool.effect`, `Tool.describe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
+from op_jupyter.core.permissions import Effect
+from op_jupyter.core.turn import ToolState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool returns.  *value* is kept on the node, *content* goes to the model."""
+
+    content: tuple[TextBlock | ImageBlock, ...]
+    state: ToolState = "succeeded"
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallDescription:
+    """What a call is about to touch, for the gate and the card.
+
+    *paths* are absolute; *code* is source that would run, with its *language*.
+    """
+
+    paths_read: Sequence[Path] = ()
+    paths_written: Sequence[Path] = ()
+    code: str = ""
+    language: str = ""
+    diff: str = ""
+    undo: str = ""
+
+
+class MainThread(Protocol):
+    """Runs things on the thread that holds the cell."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run *function* on the main thread and return its value.
+
+        Cancelling interrupts the main thread (`KeyboardInterrupt` inside *function*).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may use.
+
+    Attributes:
+        workspace: folder that relative paths are resolved against.
+        progress: shows a line of output while the tool runs; never blocks.
+        main_thread: None outside a notebook cell.
+        approved: paths the person allowed on the card, for the second check before a write.
+    """
+
+    workspace: Path
+    call_id: str
+    turn_id: str
+    progress: Callable[[str], None]
+    main_thread: MainThread | None = None
+    approved: Sequence[Path] = field(default_factory=tuple)
+
+
+class Tool(Protocol):
+    """One tool."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def effect(self) -> Effect: ...
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds until a call is given up; None: never."""
+
+    @property
+    def trusted(self) -> bool:
+        """The program's author passed it in ``tools=[...]``: allowed by that."""
+
+    def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
+        """What the call would touch.  Pure; reads at most the file that it would change."""
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Do it.  An exception becomes an ``error`` result."""
