@@ -9,28 +9,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from op_jupyter.agent.asking import ask, can_ask, confirm
-    from op_jupyter.agent.context import current_session, session_context, session_scope
-    from op_jupyter.agent.function import agentic_function
-    from op_jupyter.agent.runtime import Runtime, agent, llm
+    from op_jupyter.engine.asking import ask, can_ask, confirm
+    from op_jupyter.engine.context import current_session, session_context, session_scope
+    from op_jupyter.engine.function import agentic_function
+    from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.bootstrap import create_runtime
     from op_jupyter.store.sessions import SessionStore
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Runtime": "op_jupyter.agent.runtime",
+    "Runtime": "op_jupyter.engine.runtime",
     "SessionStore": "op_jupyter.store.sessions",
-    "agent": "op_jupyter.agent.runtime",
-    "agentic_function": "op_jupyter.agent.function",
-    "ask": "op_jupyter.agent.asking",
-    "can_ask": "op_jupyter.agent.asking",
-    "confirm": "op_jupyter.agent.asking",
+    "agent": "op_jupyter.engine.runtime",
+    "agentic_function": "op_jupyter.engine.function",
+    "ask": "op_jupyter.engine.asking",
+    "can_ask": "op_jupyter.engine.asking",
+    "confirm": "op_jupyter.engine.asking",
     "create_runtime": "op_jupyter.bootstrap",
-    "current_session": "op_jupyter.agent.context",
-    "llm": "op_jupyter.agent.runtime",
-    "session_context": "op_jupyter.agent.context",
-    "session_scope": "op_jupyter.agent.context",
+    "current_session": "op_jupyter.engine.context",
+    "llm": "op_jupyter.engine.runtime",
+    "session_context": "op_jupyter.engine.context",
+    "session_scope": "op_jupyter.engine.context",
 }
 
 __all__ = [

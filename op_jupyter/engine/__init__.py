@@ -1,0 +1,1 @@
+"""What happens: sessions, turns, functions, runtimes.  (``op_jupyter.agent`` is a function.)"""
