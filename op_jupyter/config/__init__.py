@@ -1,0 +1,1 @@
+"""Settings: where each value comes from and what it may be."""

@@ -1,0 +1,1 @@
+"""The kernel "Python 3 (OpenProgram)": ipykernel with the extension loaded."""

@@ -1,0 +1,1 @@
+"""The IPython side: magics, display, approvals, and what the front end can do."""

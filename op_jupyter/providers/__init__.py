@@ -1,0 +1,1 @@
+"""Models behind one Protocol: each file adapts one way to reach a model."""

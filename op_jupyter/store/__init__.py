@@ -1,0 +1,1 @@
+"""Sessions on disk: the journal, git, and the memory twin that keeps the same promises."""

@@ -1,0 +1,1 @@
+"""Fakes and contracts for users' tests; nothing that runs for users imports this."""

@@ -1,0 +1,1 @@
+"""What an agent may do: tools behind one Protocol, with their schema and effect."""

@@ -1,0 +1,168 @@
+"""Put on this machine what the tests need; each step is skipped when it is already done.
+
+Runs on the bare system Python (3.11 or newer), before anything is installed:
+
+    python3 tests/tools/prepare.py venv .venv     an environment with the project and its tools
+    python3 tests/tools/prepare.py labextension   the built lab extension, where Node is there
+    python3 tests/tools/prepare.py kernels .venv  one environment per ipykernel that we support
+    python3 tests/tools/prepare.py chromium       a browser, where apt-get may install one
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / ".envs"
+LABEXTENSION = ROOT / "op_jupyter" / "labextension"
+LAB_SOURCES = ROOT / "labextension"
+
+# Each changed how comm messages reach a busy cell: 6.30 never, 7.3 by subshells, newest (7.4 on)
+# by the shell that made the widget.
+IPYKERNELS = {"6.30.1": "ipykernel==6.30.1", "7.3.0": "ipykernel==7.3.0", "newest": "ipykernel<8"}
+
+
+def main() -> None:
+    """Parse the step and run it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    steps = parser.add_subparsers(dest="step", required=True)
+    venv = steps.add_parser("venv")
+    venv.add_argument("folder", type=Path)
+    venv.add_argument("--extras", default="dev,lab,local")
+    steps.add_parser("labextension")
+    kernels = steps.add_parser("kernels")
+    kernels.add_argument("folder", type=Path)
+    steps.add_parser("chromium")
+    args = parser.parse_args()
+    match args.step:
+        case "venv":
+            prepare_venv(args.folder.absolute(), [f"-e{ROOT}[{args.extras}]", "pip"])
+        case "labextension":
+            prepare_labextension()
+        case "kernels":
+            prepare_kernels(args.folder.absolute())
+        case "chromium":
+            prepare_chromium()
+
+
+def prepare_venv(folder: Path, requirements: list[str]) -> None:
+    """Make *folder* an environment that holds *requirements*, unless it is one already."""
+    inputs = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", LAB_SOURCES / "package.json"]
+    # Editable installs copy the lab extension, the alias and the kernelspec: reinstall on change.
+    inputs += [ROOT / "op_jupyter" / "_openprogram.py", *_files(LABEXTENSION)]
+    inputs += _files(ROOT / "op_jupyter" / "kernel" / "spec")
+    wanted = _digest(inputs, [sys.version, *requirements])
+    stamp = folder / ".prepared"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    say(f"installing into {_short(folder)}")
+    uv = shutil.which("uv")
+    python = folder / "bin" / "python"
+    if uv:
+        if not python.exists():
+            _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+        _run([uv, "pip", "install", "--quiet", "--python", str(python), *requirements])
+    else:
+        if not python.exists():
+            _run([sys.executable, "-m", "venv", str(folder)])
+        _run([str(python), "-m", "pip", "install", "--quiet", *requirements])
+    stamp.write_text(wanted)
+
+
+def prepare_labextension() -> None:
+    """Build the lab extension if its sources changed; without Node say so and go on."""
+    sources = [path for path in _files(LAB_SOURCES) if "node_modules" not in path.parts]
+    wanted = _digest(sources, [])
+    stamp = KERNELS / "labextension.prepared"
+    if LABEXTENSION.is_dir() and stamp.exists() and stamp.read_text() == wanted:
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        say("npm was not found: going on without the lab extension (install Node to build it)")
+        return
+    say("building the lab extension")
+    builder = KERNELS / "builder"
+    prepare_venv(builder, ["jupyter-builder>=1.3,<2"])
+    path = f"{builder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    _run([npm, "install", "--silent"], cwd=LAB_SOURCES)
+    _run([npm, "run", "--silent", "build"], cwd=LAB_SOURCES, path=path)
+    stamp.write_text(wanted)
+
+
+def prepare_kernels(main_env: Path) -> None:
+    """Make one environment per supported ipykernel, each with a kernelspec under `.envs/share`.
+
+    Tests reach them with `JUPYTER_PATH=.envs/share/jupyter` as `op-6.30.1`, `op-7.3.0`, …
+    """
+    for name, ipykernel in IPYKERNELS.items():
+        folder = KERNELS / f"ipykernel-{name}"
+        prepare_venv(folder, [f"-e{ROOT}", ipykernel, "pandas"])
+        _run(
+            [
+                *(str(folder / "bin" / "python"), "-m", "ipykernel", "install"),
+                *("--prefix", str(KERNELS), "--name", f"op-{name}"),
+                *("--display-name", f"ipykernel {name}"),
+            ]
+        )
+    if not (main_env / "bin" / "python").exists():
+        raise SystemExit(f"prepare: {main_env} does not exist; run the step `venv` first")
+
+
+def prepare_chromium() -> None:
+    """Install Debian's Chromium if there is none and we may; otherwise say what is missing."""
+    if shutil.which("chromium"):
+        return
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        say("chromium was not found and only root may install it: browser tests will be skipped")
+        return
+    say("installing chromium")
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+    _run([apt, "update", "-qq"])
+    _run([apt, "install", "-y", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu"])
+
+
+def say(message: str) -> None:
+    """Print one line of progress."""
+    print(f"prepare: {message}", flush=True)
+
+
+def _run(command: list[str], *, cwd: Path = ROOT, path: str | None = None) -> None:
+    """Run *command* and stop with its output if it fails."""
+    env = {**os.environ, "UV_COMPILE_BYTECODE": "1"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # kernels start twice as slow without bytecode
+    if path:
+        env["PATH"] = path
+    done = subprocess.run(
+        command, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        raise SystemExit(f"prepare: failed ({done.returncode}): {' '.join(command)}")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _digest(files: Iterable[Path], words: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for word in words:
+        digest.update(word.encode())
+    for path in files:
+        if path.exists():
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+if __name__ == "__main__":
+    main()
