@@ -1,0 +1,49 @@
+# `make demo` and `make test` are all a stranger needs; editors, hooks and CI call the same targets.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+PREPARE := $(PYTHON) tests/tools/prepare.py
+PYTEST := $(BIN)/python -m pytest
+MARKED := kernel or browser or slow or localmodel or notebooks
+
+# Without bytecode every kernel starts about twice as slow.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test test-fast check bench build clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup:  ## environment with the project and its tools, lab extension included where Node is there
+	@$(PREPARE) labextension
+	@$(PREPARE) venv $(VENV)
+
+demo: setup  ## open JupyterLab with the quickstart (HEADLESS=1: drive it in a headless browser; CSV=path)
+	@$(PREPARE) chromium
+	@$(BIN)/op-jupyter demo $(if $(HEADLESS),--headless) $(if $(CSV),--csv "$(CSV)")
+
+test: setup  ## everything: lessons, kernels, browser, embedded model
+	@$(PREPARE) chromium
+	@$(PREPARE) kernels $(VENV)
+	@$(PYTEST)
+
+test-fast: setup  ## the inner loop: no kernels, no browser, nothing slow
+	@$(PYTEST) -m "not ($(MARKED))"
+
+check: setup  ## lint, format, layers, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+	@if [ -d labextension/node_modules/typescript ]; then cd labextension && npm run --silent check; fi
+
+bench: setup  ## measure and compare with the limits of the specification
+	@$(PYTEST) benchmarks --benchmark-enable --benchmark-only
+
+build: setup  ## sdist and wheel into dist/
+	@$(BIN)/python -m build
+
+clean:  ## remove everything that the other targets made
+	rm -rf $(VENV) .venv-ci .envs dist op_jupyter/labextension labextension/node_modules
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
