@@ -1,0 +1,243 @@
+"""Widget messages reach a busy cell, on every supported ipykernel.
+
+While a cell runs, the kernel reads nothing from its main shell channel, so a click on a card
+would wait for the cell that waits for the click.  A pump reads that channel in the cell's own
+thread: comm messages (and the two info requests of a page that is being reloaded) are handled
+at once, everything else (the next cell's execute request) is held and handed to the kernel in
+order when the pump is left.  Messages that go to a subshell never come here.
+
+This file is the only one that touches private API of ipykernel and pyzmq.  `open_pump` checks
+all of it first; where something is missing there is no pump, only a wait that says why.
+"""
+
+from __future__ import annotations
+
+import inspect
+import select
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Final, Protocol
+
+import zmq
+
+COMM: Final = frozenset({"comm_open", "comm_msg", "comm_close"})
+AT_ONCE: Final = COMM | {"comm_info_request", "kernel_info_request"}
+
+_KERNEL_API: Final = (
+    "session",
+    "shell_handlers",
+    "get_parent",
+    "set_parent",
+    "_parent_ident",
+    "_publish_status",
+)
+_STREAM_API: Final = ("socket", "io_loop", "on_recv", "flush", "_recv_callback", "_run_callback")
+
+
+class Pump(Protocol):
+    """A way to wait on the thread that holds a cell.
+
+    Attributes:
+        reason: why clicks cannot come through, or "".
+    """
+
+    reason: str
+
+    def __enter__(self) -> Pump: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def wait(self, wake: int, timeout: float) -> None:
+        """Handle messages until one was handled, *wake* is readable, or *timeout* seconds passed.
+
+        An interrupt raises from here.
+        """
+
+
+class PlainWait:
+    """The pump where there is nothing to pump."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+    def __enter__(self) -> PlainWait:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Nothing was changed, nothing is put back."""
+
+    def wait(self, wake: int, timeout: float) -> None:
+        """Sleep until *wake* is readable, at most *timeout* seconds."""
+        select.select([wake], [], [], timeout)
+
+
+def open_pump(kernel: Any) -> Pump:
+    """A pump for *kernel*, ready to be entered by the main thread during a cell."""
+    if kernel is None:
+        return PlainWait()
+    if threading.current_thread() is not threading.main_thread():
+        return PlainWait("this cell runs in a subshell")
+    stream, reply_to, missing = _shell_channel(kernel)
+    missing += [f"kernel.{name}" for name in _KERNEL_API if not hasattr(kernel, name)]
+    missing += [f"stream.{name}" for name in _STREAM_API if not hasattr(stream, name)]
+    if missing:
+        return PlainWait(f"this ipykernel has no {', '.join(missing)}")
+    return CommPump(kernel, stream, reply_to)
+
+
+def _shell_channel(kernel: Any) -> tuple[Any, Any, list[str]]:
+    """The stream that brings the main shell's messages, where replies go, and what is missing."""
+    thread = getattr(kernel, "shell_channel_thread", None)
+    if thread is None:  # ipykernel 6
+        stream = getattr(kernel, "shell_stream", None)
+        return stream, stream, [] if stream is not None else ["kernel.shell_stream"]
+    try:
+        manager = thread.manager
+        stream = manager.get_shell_channel_to_subshell_pair(None).to_stream
+        return stream, manager.get_subshell_to_shell_channel_socket(None), []
+    except AttributeError as error:
+        return None, None, [str(error)]
+
+
+class CommPump:
+    """Reads the main shell channel while it is entered.  Main thread only, one at a time."""
+
+    reason = ""
+
+    def __init__(self, kernel: Any, stream: Any, reply_to: Any) -> None:
+        self._kernel = kernel
+        self._stream = stream
+        self._reply_to = reply_to
+        self._reading = False
+        self._now: deque[Sequence[Any]] = deque()
+        self._held: deque[Sequence[Any]] = deque()
+        self._callback: Any = None
+        self._cell: tuple[Any, Any] = (b"", {})
+
+    def __enter__(self) -> CommPump:
+        kernel = self._kernel
+        with interrupts_held():
+            self._cell = (kernel._parent_ident["shell"], kernel.get_parent("shell"))
+            self._callback = self._stream._recv_callback
+            self._stream.on_recv(self._sort, copy=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with interrupts_held():
+            self._hand_back()
+
+    def wait(self, wake: int, timeout: float) -> None:
+        """Handle messages until one was handled, *wake* is readable, or *timeout* passed."""
+        poller = zmq.Poller()
+        poller.register(self._stream.socket, zmq.POLLIN)
+        poller.register(wake, zmq.POLLIN)
+        ready = dict(poller.poll(timeout * 1000))
+        if self._stream.socket not in ready:
+            return
+        with interrupts_held():  # a message that left the socket must reach one of the queues
+            self._reading = True
+            try:
+                self._stream.flush(zmq.POLLIN)
+            finally:
+                self._reading = False
+        while self._now:
+            self._handle(self._now.popleft())
+
+    def _sort(self, frames: Sequence[Any]) -> Any:
+        if not self._reading:
+            # The kernel's loop calls, not `wait`: an interrupt hit before `__exit__` could run.
+            callback = self._callback
+            self._hand_back()
+            return callback(frames)
+        queue = self._now if self._kind(frames) in AT_ONCE else self._held
+        queue.append(frames)
+        return None
+
+    def _kind(self, frames: Sequence[Any]) -> str:
+        """The message's type, without using its signature up; "" for what is no message."""
+        session = self._kernel.session
+        try:
+            _, parts = session.feed_identities(frames, copy=False)
+            header = session.deserialize(parts, content=False, copy=False)["header"]
+            return str(header["msg_type"])
+        except (ValueError, TypeError, KeyError):
+            return ""  # held: the kernel's own code complains about it later
+
+    def _handle(self, frames: Sequence[Any]) -> None:
+        kernel = self._kernel
+        identities, parts = kernel.session.feed_identities(frames, copy=False)
+        message = kernel.session.deserialize(parts, content=True, copy=False)
+        kernel.set_parent(identities, message, channel="shell")
+        try:
+            kernel._publish_status("busy", "shell")
+            handler = kernel.shell_handlers[message["header"]["msg_type"]]
+            _finish(handler(self._reply_to, identities, message))
+            if self._reply_to is self._stream:  # ipykernel 6 only queues what it sends
+                self._stream.flush(zmq.POLLOUT)
+        finally:
+            # ipywidgets holds updates back in the browser until it sees this idle.
+            kernel._publish_status("idle", "shell")
+            kernel.set_parent(*self._cell, channel="shell")
+            kernel._publish_status("busy", "shell")
+
+    def _hand_back(self) -> None:
+        stream, callback = self._stream, self._callback
+        stream.on_recv(callback, copy=False)
+        # Before the cell ends: if it failed, the kernel aborts the execute requests among them.
+        for queue in (self._now, self._held):
+            while queue:
+                stream._run_callback(callback, queue.popleft())
+        # The socket's file descriptor is edge-triggered, and its edge may have passed.
+        stream.io_loop.add_callback(_read_again, stream)
+
+
+def _finish(result: Any) -> None:
+    """Run the coroutine of an info request, which never really waits, to its end."""
+    if not inspect.iscoroutine(result):
+        return
+    try:
+        result.send(None)
+    except StopIteration:
+        return
+    result.close()
+
+
+def _read_again(stream: Any) -> None:
+    if not stream.closed():
+        stream.flush(zmq.POLLIN)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold SIGINT back for a few statements that must not be cut in two."""
+    previous = signal.getsignal(signal.SIGINT)
+    seen: list[FrameType | None] = []
+    if previous is None:  # installed by C code: Python could not put it back
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda _number, frame: seen.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if seen and callable(previous):
+            previous(signal.SIGINT, seen[-1])

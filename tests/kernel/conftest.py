@@ -1,0 +1,36 @@
+"""Kernels for tests: one environment for each ipykernel that behaves differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.harness import IPYKERNELS, Kernel, interpreter, running_kernel
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.kernel)
+
+
+@pytest.fixture(params=IPYKERNELS)
+def ipykernel(request: pytest.FixtureRequest) -> str:
+    """The version of the kernel under test."""
+    version = str(request.param)
+    if not interpreter(version).exists():
+        pytest.skip(
+            f"no environment for ipykernel {version}: python3 tests/tools/prepare.py kernels"
+        )
+    return version
+
+
+@pytest.fixture
+def kernel(ipykernel: str, tmp_path: Path) -> Iterator[Kernel]:
+    """A running kernel whose home and sessions are in a folder of the test."""
+    env = {"OPENPROGRAM_HOME": str(tmp_path / "sessions"), "HOME": str(tmp_path)}
+    with running_kernel(ipykernel, tmp_path, env) as running:
+        yield running
