@@ -1,0 +1,32 @@
+"""The widget's one ES module and its style sheet, put together from the files in ``static/``.
+
+Each part is an ES module of its own, so that tests and the lab extension can import it alone.
+Joining them takes no tool: parts come in the order of their imports, share one scope, and
+lose their ``import`` lines and ``export`` words.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+PARTS: Final = ("text", "layout", "fold", "view")
+_IMPORT: Final = re.compile(r'^import [^;]*? from "\./\w+\.js";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
+
+
+@cache
+def esm() -> str:
+    """The module that the page loads: no import, one default export."""
+    static = files(__package__) / "static"
+    parts = ((static / f"{name}.js").read_text("utf-8") for name in PARTS)
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", part))) for part in parts)
+
+
+@cache
+def css() -> str:
+    """The style sheet; colours are the host's, with fallbacks."""
+    return (files(__package__) / "static" / "agent_view.css").read_text("utf-8")
