@@ -6,7 +6,7 @@ between attempts and keeps no policy: that is the runtime's (see `agent.retry`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +42,11 @@ class Provider(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
         """Send *request*; yield deltas, then exactly one `ResponseDone`.
+
+        Whoever leaves the stream before its end closes it (`contextlib.aclosing`); closing and
+        cancelling end the request.
 
         Raises:
             ProviderError: translated once, here; ``retryable`` and ``semantic_output`` are

@@ -1,0 +1,170 @@
+"""From our `ModelRequest` to the body of a Messages request."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from op_jupyter.core.messages import (
+    Block,
+    ImageBlock,
+    Message,
+    ModelRequest,
+    OpaqueBlock,
+    ResultState,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    block_to_json,
+    merge_consecutive,
+)
+from op_jupyter.providers.profile import EndpointProfile
+from op_jupyter.providers.structured import format_instruction
+
+_CACHE: Final = {"type": "ephemeral"}
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_STATE_WORDS: Final[dict[ResultState, str]] = {
+    "success": "",
+    "error": "",
+    "denied": "[denied]",
+    "interrupted": "[interrupted]",
+}
+"""The API knows only ``is_error``; the other states are said in words before the content."""
+
+
+def request_body(
+    request: ModelRequest,
+    profile: EndpointProfile,
+    native_schema: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The JSON to send, without ``stream`` and without the profile's `extra_body`.
+
+    The answer's format is *native_schema* where the service can be held to it; without it a
+    `response_schema` is asked for in words.
+
+    The stable prefix (tools, system) and the last message carry cache breakpoints, so the
+    next call of the conversation reads everything up to here from the cache.
+    """
+    messages = _api_messages(request.messages, keep_thinking=profile.supports_thinking)
+    body: dict[str, Any] = {
+        "model": request.model or profile.default_model,
+        "max_tokens": min(request.max_tokens, profile.max_output_tokens),
+        "messages": messages,
+    }
+    if request.system.strip():
+        body["system"] = [{"type": "text", "text": request.system}]
+    if request.tools:
+        body["tools"] = [
+            {"name": t.name, "description": t.description, "input_schema": dict(t.input_schema)}
+            for t in request.tools
+        ]
+    if profile.thinking is not None:
+        body["thinking"] = dict(profile.thinking)
+    if native_schema is not None:
+        body["output_config"] = {"format": {"type": "json_schema", "schema": native_schema}}
+    elif request.response_schema is not None and messages:
+        instruction = format_instruction(request.response_schema)
+        messages[-1]["content"].append({"type": "text", "text": instruction})
+    if profile.supports_cache:
+        _set_breakpoints(body)
+    cleaned: dict[str, Any] = _without_surrogates(body)
+    return cleaned
+
+
+def _api_messages(messages: Sequence[Message], *, keep_thinking: bool) -> list[dict[str, Any]]:
+    kept = [
+        Message(m.role, tuple(b for b in m.content if _is_sendable(b, keep_thinking)))
+        for m in messages
+    ]
+    return [
+        {"role": m.role, "content": [_api_block(b) for b in m.content]}
+        for m in merge_consecutive(kept)
+    ]
+
+
+def _is_sendable(block: Block, keep_thinking: bool) -> bool:
+    match block:
+        case TextBlock(text):
+            return bool(text.strip())  # the service refuses blank text
+        case OpaqueBlock(payload):
+            return keep_thinking or payload.get("type") not in _THINKING
+        case _:
+            return True
+
+
+def _api_block(block: Block) -> dict[str, Any]:
+    match block:
+        case ToolUseBlock():
+            return {
+                "type": "tool_use",
+                "id": block.id,
+                "name": block.name,
+                "input": parse_arguments(block.arguments),
+            }
+        case ToolResultBlock():
+            return _api_result(block)
+        case _:
+            return block_to_json(block)
+
+
+def parse_arguments(raw: str) -> dict[str, Any]:
+    """The object that *raw* says, or ``{}``.
+
+    The service takes back only an object.  What the model wrote instead is not lost: the
+    result that follows is the error that quotes it.
+    """
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _api_result(block: ToolResultBlock) -> dict[str, Any]:
+    content = [part for part in block.content if _is_sendable(part, keep_thinking=True)]
+    word = _STATE_WORDS[block.state]
+    if word:
+        content = _prefixed(word, content)
+    if block.state != "success" and not content:
+        content = [TextBlock("The call failed without a message.")]
+    return {
+        "type": "tool_result",
+        "tool_use_id": block.tool_use_id,
+        "content": [block_to_json(part) for part in content],
+        **({} if block.state == "success" else {"is_error": True}),
+    }
+
+
+def _prefixed(word: str, content: Sequence[TextBlock | ImageBlock]) -> list[TextBlock | ImageBlock]:
+    if content and isinstance(content[0], TextBlock):
+        return [TextBlock(f"{word} {content[0].text}"), *content[1:]]
+    return [TextBlock(word), *content]
+
+
+def _set_breakpoints(body: dict[str, Any]) -> None:
+    """Mark the end of the stable prefix and of the conversation so far."""
+    prefix = body.get("system") or body.get("tools")
+    conversation = body["messages"][-1]["content"] if body["messages"] else []
+    for blocks in (prefix, conversation):
+        if blocks:
+            blocks[-1]["cache_control"] = dict(_CACHE)
+
+
+def _without_surrogates(value: Any) -> Any:
+    """*value* with lone surrogates, which UTF-8 cannot carry, replaced."""
+    match value:
+        case str():
+            return _LONE_SURROGATE.sub("�", value)
+        case Mapping():
+            return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+        case Iterable():
+            return [_without_surrogates(item) for item in value]
+        case _:
+            return value
