@@ -16,6 +16,8 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 setup:  ## environment with the project and its tools, lab extension included where Node is there
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "Python 3.11 or newer is needed; name one with: make PYTHON=...")'
 	@$(PREPARE) labextension
 	@$(PREPARE) venv $(VENV)
 
@@ -25,7 +27,7 @@ demo: setup  ## open JupyterLab with the quickstart (HEADLESS=1: drive it in a h
 
 test: setup  ## everything: lessons, kernels, browser, embedded model
 	@$(PREPARE) chromium
-	@$(PREPARE) kernels $(VENV)
+	@$(PREPARE) kernels
 	@$(PYTEST)
 
 test-fast: setup  ## the inner loop: no kernels, no browser, nothing slow

@@ -4,7 +4,7 @@ Runs on the bare system Python (3.11 or newer), before anything is installed:
 
     python3 tests/tools/prepare.py venv .venv     an environment with the project and its tools
     python3 tests/tools/prepare.py labextension   the built lab extension, where Node is there
-    python3 tests/tools/prepare.py kernels .venv  one environment per ipykernel that we support
+    python3 tests/tools/prepare.py kernels        one environment per ipykernel that we support
     python3 tests/tools/prepare.py chromium       a browser, where apt-get may install one
 """
 
@@ -35,8 +35,7 @@ def main() -> None:
     venv.add_argument("folder", type=Path)
     venv.add_argument("--extras", default="dev,lab,local")
     steps.add_parser("labextension")
-    kernels = steps.add_parser("kernels")
-    kernels.add_argument("folder", type=Path)
+    steps.add_parser("kernels")
     steps.add_parser("chromium")
     args = parser.parse_args()
     match args.step:
@@ -45,7 +44,7 @@ def main() -> None:
         case "labextension":
             prepare_labextension()
         case "kernels":
-            prepare_kernels(args.folder.absolute())
+            prepare_kernels()
         case "chromium":
             prepare_chromium()
 
@@ -94,7 +93,7 @@ def prepare_labextension() -> None:
     stamp.write_text(wanted)
 
 
-def prepare_kernels(main_env: Path) -> None:
+def prepare_kernels() -> None:
     """Make one environment per supported ipykernel, each with a kernelspec under `.envs/share`.
 
     Tests reach them with `JUPYTER_PATH=.envs/share/jupyter` as `op-6.30.1`, `op-7.3.0`, …
@@ -102,15 +101,14 @@ def prepare_kernels(main_env: Path) -> None:
     for name, ipykernel in IPYKERNELS.items():
         folder = KERNELS / f"ipykernel-{name}"
         prepare_venv(folder, [f"-e{ROOT}", ipykernel, "pandas"])
-        _run(
-            [
-                *(str(folder / "bin" / "python"), "-m", "ipykernel", "install"),
-                *("--prefix", str(KERNELS), "--name", f"op-{name}"),
-                *("--display-name", f"ipykernel {name}"),
-            ]
-        )
-    if not (main_env / "bin" / "python").exists():
-        raise SystemExit(f"prepare: {main_env} does not exist; run the step `venv` first")
+        if not (KERNELS / "share" / "jupyter" / "kernels" / f"op-{name}").is_dir():
+            _run(
+                [
+                    *(str(folder / "bin" / "python"), "-m", "ipykernel", "install"),
+                    *("--prefix", str(KERNELS), "--name", f"op-{name}"),
+                    *("--display-name", f"ipykernel {name}"),
+                ]
+            )
 
 
 def prepare_chromium() -> None:
