@@ -7,14 +7,23 @@ Every rule about what may be appended lives in this file; stores only ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, get_args
 
-from op_jupyter.core.nodes import UPDATABLE, Node, Turn, TurnStatus
+from op_jupyter.core.nodes import UPDATABLE, Node, NodeRole, NodeStatus, Turn, TurnKind, TurnStatus
 from op_jupyter.errors import GraphError, UnknownNode
 
-MAIN = "main"
+MAIN: Final = "main"
+MAX_ID_CHARS: Final = 200
+PROCESS_RESTART: Final = "process_restart"
+
+_ROLES: Final = frozenset(get_args(NodeRole))
+_NODE_STATUSES: Final = frozenset(get_args(NodeStatus))
+_TURN_KINDS: Final = frozenset(get_args(TurnKind))
+_TURN_ENDS: Final = frozenset(get_args(TurnStatus)) - {"running"}
+_BRANCH: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
 
 
 @dataclass(slots=True)
@@ -104,39 +113,94 @@ class Dag:
 
     # -- rules: each raises GraphError and changes nothing
 
-    def check_append(self, node: Node) -> None:
-        """Whether *node*, its seq already given, may be appended."""
-        if node.id in self.nodes:
-            raise GraphError(f"node {node.id!r} is already in session {self.session_id!r}")
+    def check_append(self, node: Node, pending: Collection[str] = ()) -> None:
+        """Whether *node*, its seq already given, may follow what is here and *pending*."""
         if node.seq <= self.last_seq:
             raise GraphError(f"seq {node.seq} of {node.id!r} is not above {self.last_seq}")
+        self.check_node(node, pending)
+
+    def check_node(self, node: Node, pending: Collection[str] = ()) -> None:
+        """Whether *node* fits, its place in the order aside."""
+        _check_id(node.id, "node")
+        if node.id in self.nodes or node.id in pending:
+            raise GraphError(f"node {node.id!r} is already in session {self.session_id!r}")
+        if not isinstance(node.role, str) or node.role not in _ROLES:
+            raise GraphError(f"role {node.role!r} of {node.id!r} is none of {sorted(_ROLES)}")
+        _check_node_status(node.id, node.status)
+        if not isinstance(node.name, str) or not isinstance(node.metadata, Mapping):
+            raise GraphError(f"name or metadata of {node.id!r} is of the wrong type")
         for name, other in (("caller", node.caller), ("predecessor", node.predecessor)):
-            if other is not None and other not in self.nodes:
+            if other is not None and other not in self.nodes and other not in pending:
                 raise GraphError(f"{name} {other!r} of {node.id!r} is not in the session")
 
     def check_update(self, node_id: str, fields: Mapping[str, Any]) -> None:
         """Whether *fields* may be filled into node *node_id*."""
         if node_id not in self.nodes:
             raise GraphError(f"no node {node_id!r} to update in session {self.session_id!r}")
-        if wrong := sorted(fields.keys() - UPDATABLE):
+        if not fields.keys() <= UPDATABLE:
+            wrong = sorted(fields.keys() - UPDATABLE)
             raise GraphError(f"{', '.join(wrong)} of node {node_id!r} cannot be changed")
+        if "status" in fields:
+            _check_node_status(node_id, fields["status"])
+        if "metadata" in fields and not isinstance(fields["metadata"], Mapping):
+            raise GraphError(f"metadata of node {node_id!r} is not a mapping")
 
     def check_head(self, node_id: str | None) -> None:
         """Whether a branch may point at *node_id*."""
         if node_id is not None and node_id not in self.nodes:
             raise GraphError(f"no node {node_id!r} in session {self.session_id!r}")
 
+    def check_branch(self, name: str) -> None:
+        """Whether *name* can name a branch, here and in git."""
+        if not _BRANCH.fullmatch(name) or ".." in name or name.endswith(".lock") or name == "HEAD":
+            raise GraphError(
+                f"{name!r} is not a branch name: use letters, digits, '.', '_' and '-', "
+                "at most 100 characters"
+            )
+
+    def check_open_turn(self, turn: Turn) -> None:
+        """Whether *turn* may start."""
+        _check_id(turn.id, "turn")
+        if turn.id in self.turns:
+            raise GraphError(f"turn {turn.id!r} is already in session {self.session_id!r}")
+        if turn.kind not in _TURN_KINDS:
+            raise GraphError(f"kind {turn.kind!r} of {turn.id!r} is none of {sorted(_TURN_KINDS)}")
+        if turn.status != "running":
+            raise GraphError(f"turn {turn.id!r} starts as {turn.status!r}, not 'running'")
+        self.check_head(turn.base)
+
+    def check_close_turn(self, turn_id: str, status: str) -> None:
+        """Whether turn *turn_id* may end as *status*."""
+        turn = self.turns.get(turn_id)
+        if turn is None:
+            raise GraphError(f"no turn {turn_id!r} in session {self.session_id!r}")
+        if turn.status != "running":
+            raise GraphError(f"turn {turn_id!r} has already ended as {turn.status!r}")
+        if status not in _TURN_ENDS:
+            raise GraphError(f"a turn cannot end as {status!r}, only as {sorted(_TURN_ENDS)}")
+
+    def branch_for(self, turn: Turn) -> str:
+        """The branch that *turn* goes on: the active one, or a new one where the line forks.
+
+        A bare call never forks: several at once are siblings on one line.
+        """
+        if turn.kind == "call" or turn.base == self.head:
+            return self.active_branch
+        number = 2
+        while f"fork-{number}" in self.branches:
+            number += 1
+        return f"fork-{number}"
+
     # -- folding: each applies one change that has been checked (and stored)
 
-    def add(self, node: Node, *, advance_head: bool = False) -> Node:
-        """Fold one new node in; *advance_head* makes it the tip of the active branch."""
+    def add(self, node: Node) -> Node:
+        """Fold one new node in."""
         self.nodes[node.id] = node
-        self.last_seq = max(self.last_seq, node.seq)
-        self._called.setdefault(node.caller, []).append(node.id)
+        if node.seq > self.last_seq:
+            self.last_seq = node.seq
+        _file(self._called, node.caller, node.id)
         if node.caller is None:
-            self._following.setdefault(node.predecessor, []).append(node.id)
-        if advance_head:
-            self.branches[self.active_branch] = node.id
+            _file(self._following, node.predecessor, node.id)
         return node
 
     def fill(self, node_id: str, fields: Mapping[str, Any]) -> Node:
@@ -153,23 +217,11 @@ class Dag:
         self.turns[turn.id] = turn
         return turn
 
-    def close_turn(
-        self,
-        turn_id: str,
-        status: TurnStatus,
-        finished_at: str,
-        failure: Mapping[str, Any] | None,
-        metadata: Mapping[str, Any],
-    ) -> Turn:
-        """Fold the end of a turn in."""
+    def close_turn(self, turn_id: str, fields: Mapping[str, Any]) -> Turn:
+        """Fold the end of a turn in: status, finished_at, failure, metadata."""
         turn = self.turns[turn_id]
-        self.turns[turn_id] = turn = replace(
-            turn,
-            status=status,
-            finished_at=finished_at,
-            failure=failure,
-            metadata={**turn.metadata, **metadata},
-        )
+        metadata = {**turn.metadata, **fields.get("metadata", {})}
+        self.turns[turn_id] = turn = replace(turn, **{**fields, "metadata": metadata})
         return turn
 
     def point(self, branch: str, node_id: str | None, *, activate: bool) -> None:
@@ -177,6 +229,11 @@ class Dag:
         self.branches[branch] = node_id
         if activate:
             self.active_branch = branch
+
+    def see(self, seq: int) -> None:
+        """Let the counter follow a record's *seq*."""
+        if seq > self.last_seq:
+            self.last_seq = seq
 
     def copy(self) -> Dag:
         """An independent copy; nodes and turns are immutable and shared."""
@@ -195,9 +252,45 @@ class Dag:
         )
 
 
-def unfinished(dag: Dag) -> tuple[Sequence[Node], Sequence[Turn]]:
-    """Nodes and turns that still say ``running``: after a crash, what repair has to close."""
-    return (
-        [n for n in dag if n.status == "running"],
-        [t for t in dag.turns.values() if t.status == "running"],
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What an opening has to write because the last process ended in the middle."""
+
+    nodes: tuple[str, ...]
+    turns: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.turns)
+
+
+INTERRUPTED: Final[Mapping[str, str]] = {
+    "type": "Interrupted",
+    "code": PROCESS_RESTART,
+    "message": "the process that ran this ended before it did",
+}
+"""The ``error`` of an interrupted node and the ``failure`` of an interrupted turn."""
+
+
+def unfinished(dag: Dag) -> Repair:
+    """Nodes and turns that still say ``running``, in order."""
+    return Repair(
+        tuple(n.id for n in dag if n.status == "running"),
+        tuple(t.id for t in dag.turns.values() if t.status == "running"),
     )
+
+
+def _file(index: dict[str | None, list[str]], key: str | None, node_id: str) -> None:
+    try:
+        index[key].append(node_id)
+    except KeyError:
+        index[key] = [node_id]
+
+
+def _check_id(value: object, what: str) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+        raise GraphError(f"a {what} id has 1 to {MAX_ID_CHARS} characters, not {value!r:.60}")
+
+
+def _check_node_status(node_id: str, status: object) -> None:
+    if not isinstance(status, str) or status not in _NODE_STATUSES:
+        raise GraphError(f"status {status!r} of {node_id!r} is none of {sorted(_NODE_STATUSES)}")

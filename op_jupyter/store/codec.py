@@ -1,0 +1,403 @@
+"""Records and the lines they are kept as; how lines become a graph again.
+
+A record is one line of canonical JSON with a CRC-32 of what stands before it as its last
+member.  Its members: ``kind``, ``seq`` (a Lamport counter over the whole session), ``v``
+(format version), and by kind
+
+``enter``       node {...}; head: the branch whose tip it becomes
+``update``      id, set {fields filled in later}
+``turn``        op "open": turn {...}, branch; op "close": id, set {status, finished_at, ...}
+``decision``    decision {...}
+``checkpoint``  checkpoint {...}
+``head``        branch, node, activate
+``meta``        set {...}
+
+A member of one of those mappings that is longer than `BLOB_BYTES` is kept once under its
+sha256; the record then has ``blobs {member: {hash, size, type, preview}}`` in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.errors import FormatTooNew, GraphError, StoreError
+
+FORMAT: Final = 1
+BLOB_BYTES: Final = 64 * 1024
+MAX_DEPTH: Final = 200
+PREVIEW_CHARS: Final = 200
+
+Record: TypeAlias = dict[str, Any]
+ReadBlob: TypeAlias = Callable[[str], bytes]
+
+
+class BadRecord(StoreError):
+    """A line that is no record.  Whoever knows the file says where (`CorruptRecord`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record ready to be kept.
+
+    Attributes:
+        line: the bytes, with their newline.
+        record: the record as reading the line will give it; shares nothing with the caller's.
+        blobs: large values to keep first, by sha256.
+    """
+
+    line: bytes
+    record: Record
+    blobs: Mapping[str, bytes]
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    """What the encoder does with a value it does not know."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+# The C scanner itself: `json.loads` on top of it costs as much as a small record does.
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder(
+    parse_constant=_refuse_constant
+).scan_once  # type: ignore[attr-defined]  # there, but not in the stubs
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False,
+    sort_keys=True,
+    separators=(",", ":"),
+    allow_nan=False,
+    check_circular=False,  # a circle ends in RecursionError as well, and costs nothing here
+    default=_mapping,
+).encode
+_NODE_FIELDS: Final = tuple(f.name for f in fields(Node) if f.name != "seq")
+_TURN_FIELDS: Final = tuple(f.name for f in fields(Turn))
+_NO_BLOBS: Final[Mapping[str, bytes]] = {}
+
+
+# --- making records ---------------------------------------------------------------------
+
+
+def entering(node: Node, head: str | None) -> Record:
+    """A node starts to be; *head* names the branch whose tip it becomes."""
+    record: Record = {"kind": "enter", "seq": node.seq, "node": _plain(node, _NODE_FIELDS)}
+    if head is not None:
+        record["head"] = head
+    return record
+
+
+def updating(node_id: str, changes: Mapping[str, Any], seq: int) -> Record:
+    """Fields of a node are filled in."""
+    return {"kind": "update", "seq": seq, "id": node_id, "set": dict(changes)}
+
+
+def opening(turn: Turn, branch: str, seq: int) -> Record:
+    """A turn starts on *branch*, which is made at the turn's base if there is none yet."""
+    return {
+        "kind": "turn",
+        "op": "open",
+        "seq": seq,
+        "turn": _plain(turn, _TURN_FIELDS),
+        "branch": branch,
+    }
+
+
+def closing(turn_id: str, changes: Mapping[str, Any], seq: int) -> Record:
+    """A turn ends."""
+    return {"kind": "turn", "op": "close", "seq": seq, "id": turn_id, "set": dict(changes)}
+
+
+def pointing(branch: str, node_id: str | None, activate: bool, seq: int) -> Record:
+    """A branch is made, moved or made the active one."""
+    return {"kind": "head", "seq": seq, "branch": branch, "node": node_id, "activate": activate}
+
+
+def deciding(decision: Mapping[str, Any], seq: int) -> Record:
+    """Somebody allowed or denied something."""
+    return {"kind": "decision", "seq": seq, "decision": dict(decision)}
+
+
+def summarising(checkpoint: Mapping[str, Any], seq: int) -> Record:
+    """A summary stands for named nodes from now on."""
+    return {"kind": "checkpoint", "seq": seq, "checkpoint": dict(checkpoint)}
+
+
+def describing(meta: Mapping[str, Any], seq: int) -> Record:
+    """Something about the session itself."""
+    return {"kind": "meta", "seq": seq, "set": dict(meta)}
+
+
+def _plain(value: Node | Turn, names: tuple[str, ...]) -> dict[str, Any]:
+    return {n: m for n in names if (m := getattr(value, n)) is not None}
+
+
+# --- lines ------------------------------------------------------------------------------
+
+
+def encode(record: Record) -> Encoded:
+    """*record* as a line and as what the line will read as.
+
+    Raises:
+        GraphError: a value that JSON cannot hold, or that nests too deeply.
+    """
+    record["v"] = FORMAT
+    text, data = _to_text(record)
+    blobs = _NO_BLOBS
+    if len(data) > BLOB_BYTES:
+        whole: Record = _scan(text, 0)[0]
+        slim, blobs = _move_large(whole)
+        data = _encode(slim).encode()
+    else:
+        whole = _scan(text, 0)[0]
+    return Encoded(b'%b,"crc":"%08x"}\n' % (data[:-1], zlib.crc32(data[:-1])), whole, blobs)
+
+
+def _to_text(record: Record) -> tuple[str, bytes]:
+    try:
+        text = _encode(record)
+        data = text.encode()
+        # Brackets bound the depth from above; only a value that may be too deep is walked.
+        if text.count("[") + text.count("{") > MAX_DEPTH and _depth(record) > MAX_DEPTH:
+            raise RecursionError
+    except RecursionError:
+        raise GraphError(
+            f"{_culprit(record)} nests more than {MAX_DEPTH} levels deep, or contains itself; "
+            "nothing was stored"
+        ) from None
+    except (TypeError, ValueError) as exc:
+        reason = "an unpaired surrogate" if isinstance(exc, UnicodeError) else str(exc)
+        raise GraphError(
+            f"{_culprit(record)} cannot be stored as JSON ({reason}); nothing was stored"
+        ) from exc
+    return text, data
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH + 1:
+        depth += 1
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, Mapping) else parent)
+            if isinstance(child, Mapping | list | tuple)
+        ]
+    return depth
+
+
+def _culprit(record: Record) -> str:
+    """The member that does not encode, in words."""
+    body: Record = next((record[b] for b in _MEMBERS if b in record), {})
+    whose = record.get("id") or body.get("id") or "the session"
+    for name, value in body.items():
+        try:
+            _encode({name: value}).encode()
+        except (TypeError, ValueError, RecursionError):
+            return f"{name} of {whose!r}"
+        if _depth(value) >= MAX_DEPTH:
+            return f"{name} of {whose!r}"
+    return f"a {record['kind']} record of {whose!r}"
+
+
+_MEMBERS: Final = ("node", "set", "turn", "decision", "checkpoint")
+
+
+def _move_large(whole: Record) -> tuple[Record, Mapping[str, bytes]]:
+    slim, blobs, moved = dict(whole), {}, {}
+    for body in [b for b in _MEMBERS if isinstance(whole.get(b), dict)]:
+        slim[body] = dict(whole[body])
+        for name, value in whole[body].items():
+            text = value if isinstance(value, str) else _encode(value)
+            data = text.encode()
+            if len(data) > BLOB_BYTES:
+                digest = hashlib.sha256(data).hexdigest()
+                blobs[digest] = data
+                moved[name] = {
+                    "hash": digest,
+                    "size": len(data),
+                    "type": "text/plain" if isinstance(value, str) else "application/json",
+                    "preview": text[:PREVIEW_CHARS],
+                }
+                del slim[body][name]
+    if moved:
+        slim["blobs"] = moved
+    return slim, blobs
+
+
+def decode(line: bytes) -> Record:
+    """The record of a *line* without its newline; large values are still outside.
+
+    Raises:
+        BadRecord: not a whole record with the right checksum.
+        FormatTooNew: written by a newer version.
+    """
+    # The last member has a fixed length: ,"crc":"01234567"}
+    if line[-18:-10] != b',"crc":"' or line[-2:] != b'"}':
+        raise BadRecord("it does not end with a checksum")
+    if b"%08x" % zlib.crc32(memoryview(line)[:-18]) != line[-10:-2]:
+        raise BadRecord("its checksum is wrong")
+    try:
+        record: Record = _parse(line)
+        version, seq, kind = record["v"], record["seq"], record["kind"]
+        known = kind in _FOLD
+    except (ValueError, StopIteration, RecursionError, KeyError, TypeError) as exc:
+        raise BadRecord("it is not one of our records") from exc
+    if type(version) is not int or type(seq) is not int or seq < 1:
+        raise BadRecord("its version or seq is not a number")
+    if version > FORMAT:
+        raise FormatTooNew(
+            f"the session was written in format {version}, and this version of op-jupyter reads "
+            f"up to format {FORMAT}; install a newer version",
+            version=version,
+        )
+    if not known:
+        raise BadRecord(f"its kind {kind!r:.60} is unknown")
+    return record
+
+
+def _parse(data: bytes) -> Any:
+    text = data.decode()
+    value, end = _scan(text, 0)
+    if end != len(text):
+        raise ValueError("something follows the value")
+    return value
+
+
+def make_whole(record: Record, read_blob: ReadBlob) -> Record:
+    """*record* with its large values put back in."""
+    if "blobs" not in record:
+        return record
+    try:
+        body = next(record[b] for b in _MEMBERS if b in record)
+        for name, blob in record.pop("blobs").items():
+            data = read_blob(blob["hash"])
+            body[name] = data.decode() if blob["type"] == "text/plain" else _parse(data)
+    except (ValueError, StopIteration, RecursionError, KeyError, TypeError, AttributeError) as exc:
+        raise BadRecord("its large values are not as it says") from exc
+    return record
+
+
+# --- folding ----------------------------------------------------------------------------
+
+
+def fold(dag: Dag, record: Record) -> None:
+    """Apply a whole *record* that was written by ourselves to *dag*."""
+    _FOLD[record["kind"]](dag, record)
+    dag.see(record["seq"])
+
+
+def fold_read(dag: Dag, record: Record) -> None:
+    """Apply a whole *record* that was read from outside, if it fits.
+
+    Raises:
+        BadRecord: it does not fit the graph.
+    """
+    try:
+        _CHECK[record["kind"]](dag, record)
+        fold(dag, record)
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        reason = exc if isinstance(exc, GraphError) else "its members are not as they should be"
+        raise BadRecord(str(reason)) from exc
+
+
+def _fold_enter(dag: Dag, record: Record) -> None:
+    node = Node(seq=record["seq"], **record["node"])
+    dag.add(node)
+    if "head" in record:
+        dag.branches[record["head"]] = node.id
+
+
+def _fold_update(dag: Dag, record: Record) -> None:
+    dag.fill(record["id"], record["set"])
+
+
+def _fold_turn(dag: Dag, record: Record) -> None:
+    if record["op"] == "open":
+        turn = dag.open_turn(Turn(**record["turn"]))
+        if record["branch"] not in dag.branches:
+            dag.point(record["branch"], turn.base, activate=True)
+    else:
+        dag.close_turn(record["id"], record["set"])
+
+
+def _fold_head(dag: Dag, record: Record) -> None:
+    dag.point(record["branch"], record["node"], activate=record["activate"])
+
+
+def _fold_decision(dag: Dag, record: Record) -> None:
+    dag.decisions.append(record["decision"])
+
+
+def _fold_checkpoint(dag: Dag, record: Record) -> None:
+    dag.checkpoints.append(record["checkpoint"])
+
+
+def _fold_meta(dag: Dag, record: Record) -> None:
+    dag.meta.update(record["set"])
+
+
+_FOLD: Final[dict[str, Callable[[Dag, Record], None]]] = {
+    "enter": _fold_enter,
+    "update": _fold_update,
+    "turn": _fold_turn,
+    "head": _fold_head,
+    "decision": _fold_decision,
+    "checkpoint": _fold_checkpoint,
+    "meta": _fold_meta,
+}
+
+
+def _check_enter(dag: Dag, record: Record) -> None:
+    dag.check_node(Node(seq=record["seq"], **record["node"]))
+    if "head" in record and record["head"] not in dag.branches:
+        raise GraphError(f"there is no branch {record['head']!r:.60}")
+
+
+def _check_update(dag: Dag, record: Record) -> None:
+    dag.check_update(record["id"], record["set"])
+
+
+def _check_turn(dag: Dag, record: Record) -> None:
+    if record["op"] == "open":
+        dag.check_open_turn(Turn(**record["turn"]))
+        dag.check_branch(record["branch"])
+    elif record["op"] == "close":
+        dag.check_close_turn(record["id"], record["set"]["status"])
+    else:
+        raise GraphError(f"a turn has no {record['op']!r:.60}")
+
+
+def _check_head(dag: Dag, record: Record) -> None:
+    dag.check_branch(record["branch"])
+    dag.check_head(record["node"])
+    if not isinstance(record["activate"], bool):
+        raise TypeError
+
+
+def _check_mapping(name: str) -> Callable[[Dag, Record], None]:
+    def check(dag: Dag, record: Record) -> None:
+        if not isinstance(record[name], dict):
+            raise TypeError
+
+    return check
+
+
+_CHECK: Final[dict[str, Callable[[Dag, Record], None]]] = {
+    "enter": _check_enter,
+    "update": _check_update,
+    "turn": _check_turn,
+    "head": _check_head,
+    "decision": _check_mapping("decision"),
+    "checkpoint": _check_mapping("checkpoint"),
+    "meta": _check_mapping("set"),
+}

@@ -1,0 +1,237 @@
+"""An open session, whatever its records are kept in: check, keep, then fold.
+
+Every change takes the same way.  The rules are asked (`core.graph`), the change becomes
+records, the records are kept durably (`_keep`, the one thing a subclass has to know), and
+only then the live graph changes, from the very record that was kept.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from op_jupyter.core.graph import INTERRUPTED, Dag, Repair
+from op_jupyter.core.nodes import Node, Turn, TurnStatus
+from op_jupyter.errors import GraphError, ReadOnlySession, StoreError
+from op_jupyter.store import codec
+from op_jupyter.store.base import Clock, StoreStatus
+from op_jupyter.store.codec import Encoded, Record
+
+
+def timestamp(seconds: float) -> str:
+    """*seconds* since the epoch as UTC, ISO 8601."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+class RecordedSession(ABC):
+    """One open session (see `store.base.OpenSession`)."""
+
+    def __init__(self, dag: Dag, reserved: Mapping[str, Any], clock: Clock) -> None:
+        """*reserved*: what a new session is created with, for its first record."""
+        self._dag = dag
+        self._reserved = reserved
+        self._clock = clock
+        self._mutex = threading.RLock()
+        self._read_only = ""
+        self._closed = False
+
+    # -- what a subclass knows
+
+    @abstractmethod
+    def _keep(self, batch: Sequence[Encoded]) -> None:
+        """Make *batch* durable as one, or raise and leave everything as it was."""
+
+    @abstractmethod
+    def put_blob(self, data: bytes, media_type: str) -> str:
+        """Keep *data* once and return its sha256."""
+
+    @abstractmethod
+    def read_blob(self, sha256: str) -> bytes:
+        """What `put_blob` kept."""
+
+    @property
+    @abstractmethod
+    def status(self) -> StoreStatus:
+        """How the session stands."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Wait until every finished turn is committed, or git is known to be behind."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush and let go.  Safe to call twice."""
+
+    # -- reading
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._dag.session_id
+
+    @property
+    def dag(self) -> Dag:
+        """The live graph, to be read only."""
+        return self._dag
+
+    def snapshot(self) -> Dag:
+        """A copy of the graph."""
+        with self._mutex:
+            return self._dag.copy()
+
+    # -- writing
+
+    def append(self, node: Node, *, advance_head: bool = False) -> Node:
+        """Store *node* and return it as it was stored."""
+        with self._mutex:
+            ready = self._ready(node, self._next_seq())
+            self._dag.check_append(ready)
+            head = self._dag.active_branch if advance_head else None
+            self._store([codec.entering(ready, head)])
+            return self._dag.nodes[node.id]
+
+    def append_many(self, nodes: Sequence[Node]) -> list[Node]:
+        """`append` for several, durable as one; after a crash a prefix of them may be there."""
+        with self._mutex:
+            seq = self._next_seq()
+            records: list[Record] = []
+            pending: set[str] = set()
+            for node in nodes:
+                ready = self._ready(node, seq)
+                self._dag.check_append(ready, pending)
+                pending.add(ready.id)
+                records.append(codec.entering(ready, None))
+                seq = ready.seq + 1
+            self._store(records)
+            return [self._dag.nodes[n.id] for n in nodes]
+
+    def update(self, node_id: str, **fields: Any) -> Node:
+        """Fill *fields* of a node in and return it."""
+        with self._mutex:
+            self._dag.check_update(node_id, fields)
+            self._store([codec.updating(node_id, fields, self._next_seq())])
+            return self._dag.nodes[node_id]
+
+    def begin_turn(self, turn: Turn) -> Turn:
+        """Store the start of *turn*, on a new branch where the line forks."""
+        with self._mutex:
+            if not turn.started_at:
+                turn = replace(turn, started_at=self._now())
+            self._dag.check_open_turn(turn)
+            self._store([codec.opening(turn, self._dag.branch_for(turn), self._next_seq())])
+            return self._dag.turns[turn.id]
+
+    def end_turn(
+        self,
+        turn_id: str,
+        status: TurnStatus,
+        *,
+        failure: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """Store the end of a turn."""
+        with self._mutex:
+            self._dag.check_close_turn(turn_id, status)
+            changes: dict[str, Any] = {"status": status, "finished_at": self._now()}
+            if failure is not None:
+                changes["failure"] = failure
+            if metadata:
+                changes["metadata"] = metadata
+            self._store([codec.closing(turn_id, changes, self._next_seq())])
+            return self._dag.turns[turn_id]
+
+    def record_decision(self, decision: Mapping[str, Any]) -> None:
+        """Store who allowed or denied what."""
+        with self._mutex:
+            self._store([codec.deciding(decision, self._next_seq())])
+
+    def record_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Store a summary that stands for named nodes."""
+        with self._mutex:
+            self._store([codec.summarising(checkpoint, self._next_seq())])
+
+    def set_head(self, node_id: str | None) -> None:
+        """Move the active branch to *node_id*."""
+        with self._mutex:
+            self.branch(self._dag.active_branch, node_id)
+
+    def branch(self, name: str, at: str | None, *, activate: bool = True) -> None:
+        """Make or move branch *name*."""
+        with self._mutex:
+            self._dag.check_branch(name)
+            self._dag.check_head(at)
+            self._store([codec.pointing(name, at, activate, self._next_seq())])
+
+    def set_meta(self, **fields: Any) -> None:
+        """Merge *fields* into the session's metadata."""
+        with self._mutex:
+            self._store([codec.describing(fields, self._next_seq())])
+
+    # -- how
+
+    def _store(self, records: Sequence[Record]) -> None:
+        self._check_writable()
+        if not records:
+            return
+        if self._dag.last_seq == 0:
+            records = [codec.describing(self._reserved, 1), *records]
+        batch = [codec.encode(record) for record in records]
+        self._keep(batch)
+        for encoded in batch:
+            codec.fold(self._dag, encoded.record)
+
+    def _repair(self, repair: Repair) -> None:
+        """Close what the last process left running, all in one durable step."""
+        if not repair:
+            return
+        seq, now = self._next_seq(), self._now()
+        ended = {"status": "interrupted", "metadata": {"error": INTERRUPTED}}
+        records = [codec.updating(node, ended, seq + i) for i, node in enumerate(repair.nodes)]
+        seq += len(records)
+        closed = {"status": "interrupted", "finished_at": now, "failure": INTERRUPTED}
+        records += [codec.closing(turn, closed, seq + i) for i, turn in enumerate(repair.turns)]
+        self._store(records)
+
+    def _ready(self, node: Node, seq: int) -> Node:
+        if 0 != node.seq < seq:
+            raise GraphError(f"seq {node.seq} of {node.id!r} is not above {seq - 1}")
+        return replace(node, seq=node.seq or seq, created_at=node.created_at or self._now())
+
+    def _next_seq(self) -> int:
+        # The first record of a session is its metadata, which `_store` puts in front.
+        return max(self._dag.last_seq, 1) + 1
+
+    def _now(self) -> str:
+        return timestamp(self._clock())
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise ReadOnlySession(
+                f"session {self.session_id!r} was closed; open it again to write to it"
+            )
+        if self._read_only:
+            raise ReadOnlySession(self._read_only)
+
+
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+
+
+def check_blob_hash(sha256: str) -> str:
+    """*sha256*, which is one and thus safe in a path.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if not _SHA256.fullmatch(sha256):
+        raise StoreError(f"{sha256!r:.80} is not a sha256")
+    return sha256
+
+
+def missing_blob(sha256: str, session_id: str) -> StoreError:
+    """The error for a value that is not there."""
+    return StoreError(f"session {session_id!r} keeps nothing with sha256 {sha256}")

@@ -1,0 +1,80 @@
+"""What a list shows of a session, and what people are told about one; derived, never the truth."""
+
+from __future__ import annotations
+
+import difflib
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from op_jupyter.core.graph import Dag, Repair
+from op_jupyter.errors import UnknownSession
+from op_jupyter.store import codec
+from op_jupyter.store.base import SessionInfo
+from op_jupyter.store.session import timestamp
+
+_TITLE_CHARS: Final = 200
+
+
+def new_session_id() -> str:
+    """An id that nobody has yet."""
+    return f"session-{secrets.token_hex(6)}"
+
+
+def creation_meta(session_id: str, meta: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The first record of a session: who and what it is for.
+
+    Raises:
+        GraphError: *meta* is not JSON.
+    """
+    whole = {"title": "", "source": "library", "agent_id": "main", **meta}
+    whole |= {"id": session_id, "created_at": timestamp(now)}
+    record: dict[str, Any] = codec.encode(codec.describing(whole, 1)).record["set"]
+    return record
+
+
+def summarise(dag: Dag) -> SessionInfo:
+    """How a list shows *dag*; constant time."""
+    meta = dag.meta
+    turn = next(reversed(dag.turns.values()), None)
+    return SessionInfo(
+        id=dag.session_id,
+        title=str(meta.get("title", ""))[:_TITLE_CHARS],
+        created_at=str(meta.get("created_at", "")),
+        updated_at=_updated_at(dag),
+        source=str(meta.get("source", "")),
+        turns=len(dag.turns),
+        last_status=turn.status if turn else "",
+        notebook=str(meta.get("notebook", "")),
+    )
+
+
+def _updated_at(dag: Dag) -> str:
+    node = next(reversed(dag.nodes.values()), None)
+    turn = next(reversed(dag.turns.values()), None)
+    times = [str(dag.meta.get("created_at", ""))]
+    if node is not None:
+        times.append(node.created_at)
+    if turn is not None:
+        times += [turn.started_at, turn.finished_at or ""]
+    return max(times)
+
+
+def describe_repair(dag: Dag, repair: Repair) -> tuple[str, ...]:
+    """One sentence for each thing that opening has to close."""
+    said = [
+        f"turn {dag.turns[turn].subject or turn!r} was running when its process ended; "
+        "it is interrupted now"
+        for turn in repair.turns
+    ]
+    if repair.nodes:
+        count = len(repair.nodes)
+        said.append(f"{count} unfinished node{'s are' if count > 1 else ' is'} interrupted now")
+    return tuple(said)
+
+
+def unknown_session(session_id: str, known: Iterable[str], where: str) -> UnknownSession:
+    """The error for an id that names nothing, with the ids that look alike."""
+    nearest = difflib.get_close_matches(session_id, list(known), n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
+    return UnknownSession(f"there is no session {session_id!r} {where}{hint}", nearest=nearest)
