@@ -169,6 +169,7 @@ _RULES: Final = (
         InvalidRequest,
         "{url} has no Messages API; check the base URL",
     ),
+    _Rule(_has((413,), "request_too_large"), InvalidRequest, "the request is too large; send less"),
     _Rule(
         _has((429,), "rate_limit_error"),
         RateLimited,

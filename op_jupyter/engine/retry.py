@@ -1,0 +1,187 @@
+"""How often a model call is tried, and how long it waits in between.
+
+Providers never retry; this file alone does.  Only a `ProviderError` that says ``retryable`` and
+had no semantic output is worth another attempt: anything else, a programming error first of
+all, passes through after exactly one.
+
+tenacity runs the loop.  Its own policies cannot be used: they know neither ``retry_after``, nor
+a clock or randomness from outside, nor a deadline that ends a running attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+
+from op_jupyter.errors import ProviderError, ProviderTimeout, RetriesExhausted
+
+T = TypeVar("T")
+_JITTER: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How persistent to be.
+
+    Attributes:
+        max_retries: attempts after the first one.
+        timeout: seconds for everything, attempts and waits together; None: no limit.
+        first_wait: seconds before the second attempt; doubled for each one after, less up to
+            a quarter at random so that many clients do not come back at once.
+        longest_wait: largest such wait.
+        longest_retry_after: a service that asks for more is given up at once: better an error
+            than a cell that sleeps for an hour.
+    """
+
+    max_retries: int = 2
+    timeout: float | None = None
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    longest_retry_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryInfo:
+    """What an observer is told before a wait: *attempt* (from 1) failed with *error*."""
+
+    attempt: int
+    error: ProviderError
+    wait: float
+
+    @property
+    def line(self) -> str:
+        """The failure in one line: ``Attempt 1: RateLimited: ...``."""
+        return _line(self.attempt, self.error)
+
+
+OnRetry: TypeAlias = Callable[[RetryInfo], None]
+
+
+async def call_with_retry(
+    attempt: Callable[[int], Awaitable[T]],
+    policy: RetryPolicy,
+    *,
+    on_retry: OnRetry | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    random: Callable[[], float] = random.random,
+) -> T:
+    """The value of the first *attempt* (called with its number, from 1) that succeeds.
+
+    Raises:
+        RetriesExhausted: more than one attempt failed; it lists them all, and ``last`` is the
+            error of the last.
+        ProviderError: the only attempt failed.
+        ProviderTimeout: the first attempt ran into the policy's *timeout*.
+    """
+    run = _Run(policy, on_retry, clock, random)
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(is_worth_another_attempt),
+        wait=run.choose_wait,
+        stop=run.is_over,
+        before_sleep=run.report,
+        sleep=sleep,
+        reraise=True,
+    )
+    try:
+        return await retrying(run.try_once, attempt)
+    except ProviderError as error:
+        if len(run.lines) == 1:
+            raise
+        raise _exhausted(run.lines, error) from error
+
+
+def is_worth_another_attempt(error: BaseException) -> bool:
+    """Whether the retry rule allows another attempt after *error*."""
+    return isinstance(error, ProviderError) and error.retryable and not error.semantic_output
+
+
+def last_error(error: ProviderError) -> ProviderError:
+    """The error that ended the call: *error*, or the last one of its attempts."""
+    return error.last if isinstance(error, RetriesExhausted) else error
+
+
+class _Run:
+    """One call's attempts so far, and the decisions that follow from them."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        on_retry: OnRetry | None,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.lines: list[str] = []
+        self._policy = policy
+        self._on_retry = on_retry
+        self._clock = clock
+        self._random = random
+        self._started = clock()
+
+    async def try_once(self, attempt: Callable[[int], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(self._time_left()) as limit:
+                return await attempt(len(self.lines) + 1)
+        except ProviderError as error:
+            self._log(error)
+            raise
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the attempt's own, and none of a provider's
+            timeout = ProviderTimeout(
+                f"no answer within the timeout of {self._policy.timeout:g} s", retryable=False
+            )
+            self._log(timeout)
+            raise timeout from error
+
+    def choose_wait(self, state: RetryCallState) -> float:
+        grown = self._policy.first_wait * 2.0 ** (state.attempt_number - 1)
+        backoff = min(grown, self._policy.longest_wait) * (1 - _JITTER * self._random())
+        return max(backoff, _failure(state).retry_after or 0.0)
+
+    def is_over(self, state: RetryCallState) -> bool:
+        time_left = self._time_left()
+        return (
+            state.attempt_number > self._policy.max_retries
+            or (_failure(state).retry_after or 0.0) > self._policy.longest_retry_after
+            or (time_left is not None and state.upcoming_sleep >= time_left)
+        )
+
+    def report(self, state: RetryCallState) -> None:
+        if self._on_retry is not None:
+            info = RetryInfo(state.attempt_number, _failure(state), state.upcoming_sleep)
+            self._on_retry(info)
+
+    def _time_left(self) -> float | None:
+        if self._policy.timeout is None:
+            return None
+        return self._policy.timeout - (self._clock() - self._started)
+
+    def _log(self, error: ProviderError) -> None:
+        self.lines.append(_line(len(self.lines) + 1, error))
+
+
+def _line(attempt: int, error: ProviderError) -> str:
+    return f"Attempt {attempt}: {type(error).__name__}: {error.message}"
+
+
+def _failure(state: RetryCallState) -> ProviderError:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, ProviderError)  # nothing else is tried again
+    return error
+
+
+def _exhausted(lines: list[str], last: ProviderError) -> RetriesExhausted:
+    return RetriesExhausted(
+        "\n".join([f"the model gave no answer after {len(lines)} attempts", *lines]),
+        attempts=tuple(lines),
+        last=last,
+        semantic_output=last.semantic_output,
+        status_code=last.status_code,
+    )
