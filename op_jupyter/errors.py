@@ -8,6 +8,9 @@
     │   ├── EmptyInput              a prompt without any text
     │   ├── ConfigurationError      a setting, a key or a package is missing or wrong
     │   ├── ToolDefinitionError     a function cannot be offered as a tool
+    │   ├── ToolNotFound            no tool has that name
+    │   ├── InvalidArguments        a tool call does not fit the tool's schema
+    │   ├── InvalidRule             a permission rule that cannot be read
     │   ├── SubstitutionError       ``{{name}}`` names nothing in the notebook
     │   ├── RuntimeClosed           exec after close
     │   └── RecursionLimit          an agentic function called itself too often
@@ -98,6 +101,20 @@ class ConfigurationError(UsageError):
 
 class ToolDefinitionError(UsageError, TypeError):
     """A function cannot be offered as a tool."""
+
+
+class ToolNotFound(UsageError, LookupError):
+    """No tool has that name; the message lists the tools there are."""
+
+
+class InvalidArguments(UsageError, ValueError):
+    """The arguments of a tool call do not fit its schema (attribute ``fields``: which)."""
+
+    fields: Sequence[str] = ()
+
+
+class InvalidRule(UsageError, ValueError):
+    """A permission rule that cannot be read."""
 
 
 class SubstitutionError(UsageError, NameError):
@@ -219,9 +236,10 @@ class RecordingMissing(ProviderError):
 
 
 class RetriesExhausted(ProviderError):
-    """Every attempt failed (attribute ``attempts``: one line each)."""
+    """Every attempt failed (attributes ``attempts``: one line each; ``last``: the last error)."""
 
     attempts: Sequence[str] = ()
+    last: ProviderError
 
 
 # --- a turn -----------------------------------------------------------------------------
