@@ -1,0 +1,468 @@
+"""What Python code would do, as far as its text tells.
+
+Advisory: it reads the code and runs nothing, so code that wants to hide something can.
+It makes the card point at the right lines; the card itself is the protection.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from op_jupyter.core.shell_words import (
+    BUILT_COMMAND,
+    UNKNOWN,
+    CommandReading,
+    read_argv,
+    read_command,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """Something dangerous in a line: *words* complete the sentence "this line …"."""
+
+    line: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A path that stands in a line, as the code writes it."""
+
+    line: int
+    path: str
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReading:
+    """Everything that was found, in order of lines, without repetitions."""
+
+    dangers: tuple[Danger, ...] = ()
+    touches: tuple[Touch, ...] = ()
+
+
+BUILT_CODE: Final = "runs code that is built while it runs"
+BUILT_NAME: Final = "picks what to call by a name that is built while it runs"
+ENDS_KERNEL: Final = "ends the kernel"
+TOO_DEEP: Final = "is nested too deeply to be checked"
+
+_NESTING: Final = 4
+"""How many layers of code inside strings are followed."""
+
+
+def read_code(code: str) -> CodeReading:
+    """What *code* would do; nothing for code that cannot be parsed, because it cannot run."""
+    return _read(code, 0)
+
+
+def _read(code: str, depth: int) -> CodeReading:
+    if depth > _NESTING:
+        return CodeReading((Danger(1, TOO_DEEP),))
+    try:
+        tree = _parse(code)
+        reader = _Reader(_names_of(tree), depth)
+        reader.visit(tree)
+    except (SyntaxError, ValueError):
+        return CodeReading()
+    except (RecursionError, MemoryError):
+        return CodeReading((Danger(1, TOO_DEEP),))
+    return CodeReading(
+        tuple(sorted(set(reader.dangers), key=lambda d: (d.line, d.words))),
+        tuple(sorted(set(reader.touches), key=lambda t: (t.line, t.path, t.write))),
+    )
+
+
+def _parse(code: str) -> ast.Module:
+    """The tree of *code*; what the parser has to say about style is said when it runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
+
+
+# --- what names stand for ---------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Names:
+    """What the names in the code stand for: dotted names, and constant texts."""
+
+    dotted: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def resolve(self, node: ast.expr | None) -> str | None:
+        """The dotted name of *node*; ``?`` stands for a part that is not known."""
+        match node:
+            case ast.Name(id=name):
+                return self.dotted.get(name, name)
+            case ast.Attribute(value=value, attr=attribute):
+                base = self.resolve(value) or "?"
+                return self._canonical(f"{base}.{attribute}")
+            case ast.Subscript(value=value, slice=key):
+                return self._resolve_item(value, self.text(key))
+            case ast.NamedExpr(value=value) | ast.Await(value=value):
+                return self.resolve(value)
+            case ast.Call():
+                return self._resolve_call(node)
+            case _:
+                return None
+
+    def text(self, node: ast.expr | None) -> str | None:
+        """The text or path that *node* is, when the code alone tells."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Constant(value=bytes(raw)):
+                return raw.decode("utf-8", "replace")
+            case ast.Name(id=name):
+                return self.texts.get(name)
+            case ast.NamedExpr(value=value) | ast.FormattedValue(value=value):
+                return self.text(value)
+            case ast.JoinedStr(values=values):
+                return _join("", [self.text(value) for value in values])
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return _join("", [self.text(left), self.text(right)])
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return _join("/", [self.text(left), self.text(right)])
+            case ast.Subscript(value=value, slice=key) if self.text(key) == "HOME":
+                return "~" if self.resolve(value) == "os.environ" else None
+            case ast.Call():
+                return self._text_of_call(node)
+            case _:
+                return None
+
+    def _canonical(self, dotted: str) -> str:
+        return dotted.removeprefix("builtins.").removeprefix("__builtins__.")
+
+    def _resolve_item(self, value: ast.expr, key: str | None) -> str | None:
+        """``vars(os)["remove"]``, ``os.__dict__["remove"]``, ``sys.modules["os"]``."""
+        base = self.resolve(value)
+        if base is None or key is None:
+            return None
+        if base in ("sys.modules", "globals()", "locals()", "vars()"):
+            return self.dotted.get(key, key)
+        if base.endswith(".__dict__"):
+            return self._canonical(f"{base.removesuffix('.__dict__')}.{key}")
+        return None
+
+    def _resolve_call(self, call: ast.Call) -> str | None:
+        name = self.resolve(call.func)
+        first = call.args[0] if call.args else None
+        if name in _IMPORTERS:
+            return self.text(first)
+        if name == "getattr" and len(call.args) >= 2:
+            attribute = self.text(call.args[1])
+            return (
+                self._canonical(f"{self.resolve(first) or '?'}.{attribute}") if attribute else None
+            )
+        if name == "vars" and first is not None:
+            return f"{self.resolve(first) or '?'}.__dict__"
+        return f"{name}()" if name in ("globals", "locals", "vars", "get_ipython") else None
+
+    def _text_of_call(self, call: ast.Call) -> str | None:
+        name = self.resolve(call.func) or ""
+        if name in _HOMES:
+            return "~"
+        if name in _HERE:
+            return "."
+        if name in _SAME_PATH and call.args:
+            return _join("/", [self.text(argument) for argument in call.args])
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _PATH_METHODS:
+            base = self.text(call.func.value)
+            return _join("/", [base, *(self.text(argument) for argument in call.args)])
+        return None
+
+
+_IMPORTERS: Final = frozenset({"__import__", "importlib.import_module", "import_module"})
+_HOMES: Final = frozenset({"pathlib.Path.home", "Path.home"})
+_HERE: Final = frozenset({"pathlib.Path.cwd", "Path.cwd", "os.getcwd"})
+_SAME_PATH: Final = frozenset(
+    {
+        *("Path", "pathlib.Path", "pathlib.PosixPath", "PurePath", "pathlib.PurePath", "str"),
+        *("os.path.join", "os.path.expanduser", "os.path.abspath", "os.path.realpath"),
+        *("os.path.expandvars", "os.path.normpath", "os.fspath", "os.fsencode"),
+    }
+)
+_PATH_METHODS: Final = frozenset({"joinpath", "expanduser", "resolve", "absolute", "as_posix"})
+
+
+def _join(separator: str, parts: Sequence[str | None]) -> str | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or not known:
+        return None
+    return posixpath.join(*known) if separator == "/" else separator.join(known)
+
+
+def _names_of(tree: ast.Module) -> _Names:
+    """What imports and plain assignments anywhere in the code make names stand for."""
+    names = _Names()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                names.dotted |= {a.asname: a.name for a in aliases if a.asname}
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names.dotted |= {a.asname or a.name: f"{module}.{a.name}" for a in aliases}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                _bind(names, name, value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                _bind(names, name, value)
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                _bind(names, name, value)
+            case _:
+                pass
+    return names
+
+
+def _bind(names: _Names, name: str, value: ast.expr) -> None:
+    text = names.text(value)
+    if text is not None:
+        names.texts[name] = text
+    dotted = names.resolve(value)
+    if dotted is not None and dotted != name:
+        names.dotted[name] = dotted
+
+
+# --- the tables -------------------------------------------------------------------------
+
+_DELETERS: Final = {
+    "os.remove": "deletes a file",
+    "os.unlink": "deletes a file",
+    "os.rmdir": "deletes a folder",
+    "os.removedirs": "deletes folders",
+    "send2trash.send2trash": "moves files to the trash",
+}
+
+_DELETING_ATTRIBUTES: Final = {
+    "rmtree": "deletes folders",
+    "removedirs": "deletes folders",
+    "rmdir": "deletes a folder",
+    "unlink": "deletes a file",
+}
+"""Telling on their own, so they count whatever they are called on."""
+
+_SHELLS: Final = frozenset(
+    {
+        *("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"),
+        *("subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"),
+        *("subprocess.check_output", "asyncio.create_subprocess_shell", "pty.spawn"),
+        *("get_ipython().system", "get_ipython().getoutput", "get_ipython().system_raw"),
+        *("get_ipython().system_piped", "commands.getoutput"),
+    }
+)
+
+_EXECUTORS: Final = frozenset(
+    {"asyncio.create_subprocess_exec"} | {f"os.exec{suffix}" for suffix in ("l", "le", "lp", "lpe")}
+)
+"""Take the words of a command as arguments of their own."""
+
+_EVALUATORS: Final = frozenset(
+    {"exec", "eval", "compile"}
+    | {f"get_ipython().{name}" for name in ("run_cell", "run_cell_async", "ex", "ev")}
+)
+
+_MAGICS: Final = frozenset(
+    {"get_ipython().run_line_magic", "get_ipython().run_cell_magic", "get_ipython().magic"}
+)
+
+_KERNEL_ENDERS: Final = frozenset({"exit", "quit", "os._exit", "os.abort"})
+
+_GUARDED_MODULES: Final = frozenset(
+    {"os", "shutil", "subprocess", "builtins", "__builtins__", "pathlib", "posix", "importlib"}
+)
+
+_WRITING_CALLS: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree"), (1,)),
+    **dict.fromkeys(("shutil.move", "os.rename", "os.replace", "os.renames"), (0, 1)),
+    **dict.fromkeys(("os.makedirs", "os.mkdir", "os.chmod", "os.chown", "os.truncate"), (0,)),
+    **dict.fromkeys(("os.symlink", "os.link", "urllib.request.urlretrieve"), (1,)),
+    **dict.fromkeys(("numpy.save", "numpy.savez", "numpy.savetxt", "np.save"), (0,)),
+    **dict.fromkeys(
+        ("np.savez", "np.savetxt", "numpy.savez_compressed", "np.savez_compressed"), (0,)
+    ),
+    **dict.fromkeys(("torch.save", "joblib.dump"), (1,)),
+}
+"""Functions that write, and which arguments are the paths."""
+
+_WRITING_METHODS: Final = frozenset(
+    {
+        *("to_csv", "to_parquet", "to_excel", "to_json", "to_pickle", "to_feather", "to_html"),
+        *("to_hdf", "to_stata", "to_xml", "to_markdown", "to_latex", "to_netcdf", "to_zarr"),
+        *("savefig", "write_csv", "write_parquet", "write_json", "write_ipc", "write_html"),
+        *("write_image", "save", "extractall", "sink_parquet", "sink_csv"),
+    }
+)
+"""Methods of anything whose first argument is the path that they write."""
+
+_PATH_WRITERS: Final = frozenset(
+    {"write_text", "write_bytes", "touch", "mkdir", "symlink_to", "hardlink_to", "chmod", "rename"}
+)
+"""Methods of a path that change what it names."""
+
+_OPENERS: Final = frozenset(
+    {"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"}
+)
+_HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+
+
+# --- reading ----------------------------------------------------------------------------
+
+
+class _Reader(ast.NodeVisitor):
+    """Collects dangers and touched paths."""
+
+    def __init__(self, names: _Names, depth: int) -> None:
+        self._names = names
+        self._depth = depth
+        self.dangers: list[Danger] = []
+        self.touches: list[Touch] = []
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Look at every expression for what it names, then go into it."""
+        if isinstance(node, ast.expr):
+            self._look_at_name(node)
+            self._look_at_text(node)
+        super().generic_visit(node)
+
+    def visit_Call(self, call: ast.Call) -> None:
+        name = self._names.resolve(call.func) or "?"
+        for look in (self._shell, self._evaluator, self._magic, self._opened, self._written):
+            look(call, name)
+        if name in _KERNEL_ENDERS:
+            self._danger(call, ENDS_KERNEL)
+        if self._is_built_name(call, name):
+            self._danger(call, BUILT_NAME)
+        self.generic_visit(call)
+
+    def _danger(self, node: ast.expr, words: str) -> None:
+        self.dangers.append(Danger(node.lineno, words))
+
+    def _touch(self, node: ast.expr, path: str | None, *, write: bool) -> None:
+        if path and path not in _HARMLESS_TARGETS and "\0" not in path:
+            self.touches.append(Touch(node.lineno, path, write))
+
+    def _look_at_name(self, node: ast.expr) -> None:
+        name = self._names.resolve(node)
+        if name is None:
+            return
+        words = _DELETERS.get(name)
+        if words is None and "." in name:
+            words = _DELETING_ATTRIBUTES.get(name.rsplit(".", 1)[-1])
+        if words is not None:
+            self._danger(node, words)
+
+    def _look_at_text(self, node: ast.expr) -> None:
+        """Note texts that may be paths, for paths that must not be touched at all."""
+        text = self._names.text(node)
+        if text is not None and 0 < len(text) < 4096 and "\n" not in text:
+            self._touch(node, text, write=False)
+
+    def _is_built_name(self, call: ast.Call, name: str) -> bool:
+        if name in _IMPORTERS:
+            return bool(call.args) and self._names.text(call.args[0]) is None
+        if name != "getattr" or len(call.args) < 2 or self._names.text(call.args[1]) is not None:
+            return False
+        return self._names.resolve(call.args[0]) in _GUARDED_MODULES
+
+    # -- commands
+
+    def _shell(self, call: ast.Call, name: str) -> None:
+        if name in _EXECUTORS:
+            self._command(call, read_argv(self._words(call.args)))
+        elif name in _SHELLS:
+            given = _argument(call, 0, ("args", "cmd", "command"))
+            if given is not None:
+                self._command(call, self._read_command(given))
+
+    def _read_command(self, given: ast.expr) -> CommandReading:
+        if isinstance(given, ast.List | ast.Tuple):
+            return read_argv(self._words(given.elts))
+        text = self._names.text(given)
+        return CommandReading((BUILT_COMMAND,)) if text is None else read_command(text)
+
+    def _words(self, nodes: Sequence[ast.expr]) -> list[str]:
+        return [_or(self._names.text(node), UNKNOWN) for node in nodes]
+
+    def _command(self, call: ast.Call, reading: CommandReading) -> None:
+        for words in reading.dangers:
+            self._danger(call, words)
+        for path in reading.reads:
+            self._touch(call, path, write=False)
+        for path in reading.writes:
+            self._touch(call, path, write=True)
+
+    # -- code in texts
+
+    def _evaluator(self, call: ast.Call, name: str) -> None:
+        if name not in _EVALUATORS or not call.args:
+            return
+        code = self._names.text(call.args[0])
+        if code is not None:
+            self._nested(call, code)
+        elif self._names.resolve(call.args[0]) not in ("compile", "ast.parse"):
+            self._danger(call, BUILT_CODE)
+
+    def _nested(self, call: ast.Call, code: str) -> None:
+        reading = _read(code, self._depth + 1)
+        self.dangers += [Danger(call.lineno, found.words) for found in reading.dangers]
+        self.touches += [Touch(call.lineno, t.path, t.write) for t in reading.touches]
+
+    def _magic(self, call: ast.Call, name: str) -> None:
+        if name not in _MAGICS:
+            return
+        words = [self._names.text(argument) for argument in call.args]
+        if None in words or not words:
+            self._danger(call, BUILT_COMMAND)
+            return
+        magic, line, body = (*(word or "" for word in words), "", "")[:3]
+        if magic in _SHELL_MAGICS:
+            self._command(call, read_command(body or line))
+        elif magic == "writefile":
+            self._touch(call, line.split()[-1] if line.split() else None, write=True)
+        elif magic in ("time", "timeit", "prun", "capture"):
+            self._nested(call, body or line)
+
+    # -- files
+
+    def _opened(self, call: ast.Call, name: str) -> None:
+        if name in _OPENERS:
+            path, mode = _argument(call, 0, ("file", "filename")), _argument(call, 1, ("mode",))
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "open":
+            path, mode = call.func.value, _argument(call, 0, ("mode",))
+        else:
+            return
+        if set(_or(self._names.text(mode), "")) & set("wax+"):
+            self._touch(call, self._names.text(path), write=True)
+
+    def _written(self, call: ast.Call, name: str) -> None:
+        for index in _WRITING_CALLS.get(name, ()):
+            self._write_to(call, _argument(call, index, ()))
+        if name in _WRITING_CALLS or not isinstance(call.func, ast.Attribute):
+            return
+        if call.func.attr in _WRITING_METHODS:
+            self._write_to(call, _argument(call, 0, ("path", "path_or_buf", "fname", "file")))
+        elif call.func.attr in _PATH_WRITERS:
+            self._write_to(call, call.func.value)
+            if call.func.attr == "rename":
+                self._write_to(call, _argument(call, 0, ("target",)))
+
+    def _write_to(self, call: ast.Call, path: ast.expr | None) -> None:
+        self._touch(call, self._names.text(path), write=True)
+
+
+_SHELL_MAGICS: Final = frozenset({"bash", "sh", "script", "system", "sx", "!", "!!"})
+
+
+def _argument(call: ast.Call, index: int, keywords: Sequence[str]) -> ast.expr | None:
+    if index < len(call.args):
+        found = call.args[index]
+        return None if isinstance(found, ast.Starred) else found
+    return next((k.value for k in call.keywords if k.arg in keywords), None)
+
+
+def _or(text: str | None, otherwise: str) -> str:
+    return otherwise if text is None else text

@@ -1,0 +1,166 @@
+"""Permission rules: their text, and what they match.
+
+    tool                  every call of the tool
+    tool(path glob)       calls that touch only such paths; relative ones start at the workspace
+    tool(*)               any code, any path
+    tool(exact code)      exactly this code; code is never a pattern, so that a ``*`` in it
+                          cannot widen the rule
+
+In a path ``*`` stands for anything within one name, ``**`` for any number of folders and
+``?`` for one character; a backslash takes their meaning away.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Final, Literal, TypeAlias
+
+from op_jupyter.core.paths import Places
+from op_jupyter.errors import InvalidRule
+
+RuleKind: TypeAlias = Literal["allow", "deny"]
+
+_RULE: Final = re.compile(r"(?P<tool>[A-Za-z_][A-Za-z0-9_.-]*)(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_WILDCARD: Final = re.compile(r"(?<!\\)(?:\\\\)*[*?]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One allow or deny rule.
+
+    Attributes:
+        pattern: what stands in the parentheses; None: none.
+        origin: where it comes from, for `%agent permissions`: ``session``, ``config``, …
+    """
+
+    kind: RuleKind
+    tool: str
+    pattern: str | None = None
+    origin: str = "session"
+
+    @property
+    def text(self) -> str:
+        """The rule as a person writes it; `parse_rule` reads it back."""
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+    @property
+    def covers_everything(self) -> bool:
+        """Whether it speaks of every call of the tool."""
+        return self.pattern in (None, "*")
+
+    def matches_code(self, code: str) -> bool:
+        """Whether it speaks of *code*."""
+        return self.covers_everything or self.names_code(code)
+
+    def names_code(self, code: str) -> bool:
+        """Whether it names exactly *code*."""
+        return self.pattern is not None and self.pattern.strip() == code.strip()
+
+    def matches_path(self, path: PurePath, places: Places) -> bool:
+        """Whether it speaks of *path*."""
+        return self.covers_everything or path_matches(self.pattern or "", path, places)
+
+    def names_path(self, path: PurePath, places: Places) -> bool:
+        """Whether it names exactly *path*."""
+        if self.pattern is None or _WILDCARD.search(self.pattern):
+            return False
+        return path_matches(self.pattern, path, places)
+
+
+def parse_rule(text: str, kind: RuleKind = "allow", origin: str = "session") -> Rule:
+    """The rule that *text* says.
+
+    Raises:
+        InvalidRule: it is not written like a rule; the message shows how rules are written.
+    """
+    text = text.strip()
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise InvalidRule(
+            f"{_short(text)!r} is not a rule: write tool, tool(path) or tool(*), "
+            "for example edit_file(src/**) or python(*)",
+            rule=text,
+        )
+    if found["pattern"] is not None and not found["pattern"].strip():
+        raise InvalidRule(
+            f"the parentheses of rule {text!r} are empty: write {found['tool']} alone for "
+            f"every call, or {found['tool']}(path) for some",
+            rule=text,
+        )
+    return Rule(kind, found["tool"], found["pattern"], origin)
+
+
+def path_matches(pattern: str, path: PurePath, places: Places) -> bool:
+    """Whether the absolute *path* fits *pattern*; ``folder/**`` fits the folder itself too."""
+    return glob_regex(_absolute(pattern, places)).fullmatch(str(path)) is not None
+
+
+def exact_pattern(path: PurePath, places: Places) -> str:
+    """The pattern that names *path* and nothing else."""
+    shown = places.show(path)
+    if shown.startswith("~") and path.is_relative_to(places.workspace):
+        shown = f"./{shown}"
+    return _escape(shown)
+
+
+def folder_pattern(path: PurePath, places: Places) -> str:
+    """The pattern for the folder of *path*; for the file alone where its folder is too much.
+
+    Too much are the workspace itself, the home folder and what is above them.
+    """
+    folder = path.parent
+    if places.workspace.is_relative_to(folder) or places.home.is_relative_to(folder):
+        return exact_pattern(path, places)
+    return f"{exact_pattern(folder, places)}/**"
+
+
+@lru_cache(maxsize=512)
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a path glob."""
+    out: list[str] = []
+    position = 0
+    while position < len(pattern):
+        token = _next_token(pattern, position)
+        out.append(_GLOB.get(token) or re.escape(token[-1] if token[0] == "\\" else token))
+        position += len(token)
+    return re.compile("".join(out), re.DOTALL)
+
+
+_GLOB: Final = {"/**/": r"/(?:.+/)?", "/**": r"(?:/.*)?", "**/": r"(?:.+/)?"} | {
+    "**": r".*",
+    "*": r"[^/]*",
+    "?": r"[^/]",
+}
+
+
+def _next_token(pattern: str, position: int) -> str:
+    if pattern[position] == "\\" and position + 1 < len(pattern):
+        return pattern[position : position + 2]
+    if pattern.startswith("/**/", position):
+        return "/**/"
+    if pattern.startswith("/**", position) and position + 3 == len(pattern):
+        return "/**"
+    if pattern.startswith("**/", position) and position == 0:
+        return "**/"
+    return "**" if pattern.startswith("**", position) else pattern[position]
+
+
+def _absolute(pattern: str, places: Places) -> str:
+    if pattern == "~" or pattern.startswith("~/"):
+        return _escape(str(places.home)) + pattern[1:]
+    if pattern.startswith("/"):
+        return pattern
+    if pattern == ".":
+        return _escape(str(places.workspace))
+    return f"{_escape(str(places.workspace)).rstrip('/')}/{pattern.removeprefix('./')}"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([*?\\])", r"\\\1", text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"

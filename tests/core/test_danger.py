@@ -1,0 +1,258 @@
+"""Reading code and commands for what is dangerous in them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from op_jupyter.core.danger import BUILT_CODE, BUILT_NAME, ENDS_KERNEL, TOO_DEEP, read_code
+from op_jupyter.core.shell_words import BUILT_COMMAND, UNREADABLE, read_command
+
+
+def dangers(code: str) -> list[tuple[int, str]]:
+    return [(found.line, found.words) for found in read_code(code).dangers]
+
+
+def written(code: str) -> list[str]:
+    return [touch.path for touch in read_code(code).touches if touch.write]
+
+
+def seen(code: str) -> list[str]:
+    return [touch.path for touch in read_code(code).touches]
+
+
+DELETES = [
+    "import shutil; shutil.rmtree('x')",
+    "import shutil as s; s.rmtree('x')",
+    "from shutil import rmtree; rmtree('x')",
+    "from shutil import rmtree as gone; gone('x')",
+    "sh.rmtree('x')  # imported in an earlier cell",
+    "import os; os.remove('x')",
+    "import os; os.unlink('x')",
+    "import os; os.rmdir('x')",
+    "import os; list(map(os.remove, names))",
+    "import os; f = os.remove; f('x')",
+    "import os; getattr(os, 'remove')('x')",
+    "import os; getattr(os, 'rem' + 'ove')('x')",
+    "import os; vars(os)['remove']('x')",
+    "import os; os.__dict__['remove']('x')",
+    "import sys; sys.modules['os'].remove('x')",
+    "__import__('shutil').rmtree('x')",
+    "import importlib; importlib.import_module('os').remove('x')",
+    "from pathlib import Path; Path('x').unlink()",
+    "for p in root.iterdir(): p.unlink(missing_ok=True)",
+    "root.rmdir()",
+    "exec('import os; os.remove(\"x\")')",
+    "code = 'import os; os.remove(\"x\")'\nexec(code)",
+    "if (f := os.remove): f('x')",
+    "async def g():\n    import os\n    os.remove('x')\nawait g()",
+    "import os; os.system('rm -rf x')",
+    "import subprocess; subprocess.run(['rm', '-r', 'x'])",
+    "import subprocess; subprocess.run(['rm', '-r', unknown])",
+    "from subprocess import run; run('find . -delete', shell=True)",
+    "import subprocess as sp; sp.check_call(args=('git', 'clean', '-fdx'))",
+    "get_ipython().system('rm -rf x')",
+    "get_ipython().run_cell_magic('bash', '', 'rm -rf x')",
+    "get_ipython().run_line_magic('system', 'rm x')",
+    "import os; os.execlp('rm', '-rf', 'x')",
+    "import subprocess; subprocess.run(['bash', '-c', 'cd /; rm -rf x'])",
+    "import subprocess; subprocess.run(['git', 'reset', '--hard'])",
+]
+
+
+@pytest.mark.parametrize("code", DELETES)
+def test_deleting_is_found_however_it_is_written(code: str) -> None:
+    words = [words for _, words in dangers(code)]
+    assert any(w.startswith(("deletes", "discards")) for w in words), words
+
+
+HARMLESS = [
+    "names = ['a']; names.remove('a')",
+    "seen = {1}; seen.discard(1); seen.pop()",
+    "import pandas as pd\ndf = pd.read_csv('a.csv')\ndf.groupby('x').mean()",
+    "df.eval('a + b'); df.query('a > 1')",
+    "import re; re.compile(pattern)",
+    "getattr(row, column)",
+    "import os; os.listdir('.'); os.path.exists('x')",
+    "import subprocess; subprocess.run(['git', 'status'])",
+    "import subprocess; subprocess.run(['git', 'log', path])",
+    "import os; os.system('ls -l | sort > sizes.txt')",
+    "text = 'rm -rf /'  # only a text",
+    "print('shutil.rmtree')",
+    "open('in.txt').read()",
+    "open(name, 'w').write('x')",
+    "from pathlib import Path; Path('out').mkdir()",
+    "exec('x = 1')",
+    "this is not Python",
+    "def broken(:",
+    "",
+]
+
+
+@pytest.mark.parametrize("code", HARMLESS)
+def test_ordinary_code_is_not_called_dangerous(code: str) -> None:
+    assert dangers(code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("exec(text)", BUILT_CODE),
+        ("eval(a + b)", BUILT_CODE),
+        ("exec(compile(text, 'x', 'exec'))", BUILT_CODE),
+        ("import builtins; builtins.exec(text)", BUILT_CODE),
+        ("get_ipython().run_cell(text)", BUILT_CODE),
+        ("import os; os.system(text)", BUILT_COMMAND),
+        ("import os; os.system(f'rm {x}')", BUILT_COMMAND),
+        ("import subprocess; subprocess.run(argv)", BUILT_COMMAND),
+        ("import subprocess; subprocess.run(['sh', '-c', text])", BUILT_COMMAND),
+        ("import subprocess; subprocess.run([program, 'x'])", BUILT_COMMAND),
+        ("import os; getattr(os, name)('x')", BUILT_NAME),
+        ("__import__(name)", BUILT_NAME),
+        ("exit()", ENDS_KERNEL),
+        ("import os; os._exit(1)", ENDS_KERNEL),
+        ("import os; os.system('unclosed \"quote')", UNREADABLE),
+    ],
+)
+def test_what_cannot_be_known_before_it_runs_is_said(code: str, words: str) -> None:
+    assert words in [found for _, found in dangers(code)]
+
+
+@pytest.mark.parametrize(
+    ("code", "path"),
+    [
+        ("open('/a', 'w')", "/a"),
+        ("open('/a', mode='ab')", "/a"),
+        ("open(file='/a', mode='x')", "/a"),
+        ("open('/a', 'r+')", "/a"),
+        ("import io; io.open('/a', 'w')", "/a"),
+        ("p = '/a'\nopen(p, 'w')", "/a"),
+        ("root = '/a/'\nopen(root + 'b', 'w')", "/a/b"),
+        ("root = '/a'\nopen(f'{root}/b', 'w')", "/a/b"),
+        ("from pathlib import Path; Path('/a', 'b').write_text('')", "/a/b"),
+        ("from pathlib import Path; (Path('/a') / 'b').write_bytes(b'')", "/a/b"),
+        ("from pathlib import Path; Path('/a').open('w')", "/a"),
+        ("from pathlib import Path; root = Path('/a'); (root / 'b').touch()", "/a/b"),
+        ("from pathlib import Path; (Path.home() / '.bashrc').write_text('')", "~/.bashrc"),
+        ("import os; open(os.path.expanduser('~/x'), 'w')", "~/x"),
+        ("import os; open(os.path.join(os.environ['HOME'], 'x'), 'w')", "~/x"),
+        ("import shutil; shutil.copy('a', '/b')", "/b"),
+        ("import shutil; shutil.move('/a', 'b')", "/a"),
+        ("import os; os.makedirs('/a')", "/a"),
+        ("df.to_csv('/a.csv')", "/a.csv"),
+        ("df.to_parquet(path='/a.pq')", "/a.pq"),
+        ("plt.savefig('/a.png')", "/a.png"),
+        ("import numpy as np; np.save('/a', x)", "/a"),
+        ("import os; os.system('echo x > /a')", "/a"),
+        ("import os; os.system('echo x | tee -a /a')", "/a"),
+        ("import os; os.system('cp b /a')", "/a"),
+        ("get_ipython().run_cell_magic('writefile', '-a /a', 'text')", "/a"),
+    ],
+)
+def test_written_paths_are_found(code: str, path: str) -> None:
+    assert path in written(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["open('/a')", "open('/a', 'rb')", "open('/dev/null', 'w')", "Path('/a').read_text()"],
+)
+def test_reading_and_throwing_away_are_no_writes(code: str) -> None:
+    assert written(code) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('/home/u/.ssh/id_rsa').read()",
+        "from pathlib import Path; (Path.home() / '.ssh' / 'id_rsa').read_text()",
+        "import os; os.system('cat ~/.ssh/id_rsa')",
+        "import subprocess; subprocess.run(['cat', path, '/home/u/.ssh/id_rsa'])",
+    ],
+)
+def test_paths_that_are_only_read_are_seen_as_well(code: str) -> None:
+    assert any(path.endswith(".ssh/id_rsa") for path in seen(code))
+
+
+def test_lines_are_those_of_the_code_that_is_shown() -> None:
+    code = "import shutil\n\nfor run in runs:\n    shutil.rmtree(run)\n(root / 'x').unlink()\n"
+    assert dangers(code) == [(4, "deletes folders"), (5, "deletes a file")]
+
+
+def test_a_danger_inside_a_text_that_is_run_stands_at_the_line_of_the_call() -> None:
+    assert dangers("x = 1\nexec('''\n\nimport os\nos.remove(1)''')") == [(2, "deletes a file")]
+
+
+def test_code_inside_code_is_followed_only_so_far() -> None:
+    code = "x"
+    for _ in range(8):
+        code = f"exec({code!r})"
+    assert dangers(code) == [(1, TOO_DEEP)]
+
+
+def test_nesting_that_defeats_the_parser_is_called_dangerous() -> None:
+    assert dangers("-" * 100_000 + "1")[0][1] == TOO_DEEP
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("rm -rf build", "deletes folders"),
+        ("rm -fr build", "deletes folders"),
+        ("rm --recursive build", "deletes folders"),
+        ("rm notes.txt", "deletes files"),
+        ("/bin/rm -r x", "deletes folders"),
+        ("ls && rm -r x", "deletes folders"),
+        ("ls; rm -r x", "deletes folders"),
+        ("ls\nrm -r x", "deletes folders"),
+        ("ls \\\n -l; rm \\\n -r x", "deletes folders"),
+        ("(cd a; rm -r x)", "deletes folders"),
+        ("echo $(rm -r x)", "deletes folders"),
+        ('echo "$(rm -r x)"', "deletes folders"),
+        ("echo `rm -r x`", "deletes folders"),
+        ("sudo -n rm -r x", "deletes folders"),
+        ("env A=1 nice -n 5 rm -r x", "deletes folders"),
+        ("A=1 rm -r x", "deletes folders"),
+        ("find . -name '*.o' | xargs rm", "deletes files"),
+        ("find . -name '*.o' -delete", "deletes files"),
+        ("find . -exec rm {} +", "deletes files"),
+        ("bash -c 'rm -r x'", "deletes folders"),
+        ("bash -lc 'rm -r x'", "deletes folders"),
+        ("git clean -fdx", "deletes files"),
+        ("git -C repo clean --force", "deletes files"),
+        ("git push --force origin main", "overwrites what others see in git"),
+        ("dd if=a of=/dev/sda", "overwrites a file or disk"),
+        ("mkfs.ext4 /dev/sda", "formats a disk"),
+        ("echo 'unclosed", UNREADABLE),
+    ],
+)
+def test_a_dangerous_command_is_found(command: str, words: str) -> None:
+    assert words in read_command(command).dangers
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "ls -la",
+        "git clean -n",
+        "git push",
+        "find . -name rm.txt",
+        "echo rm -rf x",
+        "grep -r rm .",
+    ],
+)
+def test_an_ordinary_command_is_not_called_dangerous(command: str) -> None:
+    assert read_command(command).dangers == ()
+
+
+@given(st.text())
+def test_any_text_can_be_read_as_code(text: str) -> None:
+    read_code(text)
+    read_command(text)
+    read_code(f"import os\nos.system({text!r})")
+
+
+def test_a_doubtful_escape_in_the_code_is_no_reason_to_overlook_the_rest() -> None:
+    assert dangers("import os\nos.remove('a\\d')") == [(2, "deletes a file")]
