@@ -8,29 +8,30 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from op_jupyter.engine import hooks as _hooks
+
 if TYPE_CHECKING:
-    from op_jupyter.engine.asking import ask, can_ask, confirm
-    from op_jupyter.engine.context import current_session, session_context, session_scope
+    from op_jupyter.engine.context import current_session
     from op_jupyter.engine.function import agentic_function
     from op_jupyter.engine.runtime import Runtime, agent, llm
+    from op_jupyter.engine.session_context import session_context, session_scope
     from op_jupyter.bootstrap import create_runtime
     from op_jupyter.store.sessions import SessionStore
 
 __version__ = "0.1.0"
+
+_hooks.set_defaults(lambda: importlib.import_module("op_jupyter.bootstrap"))
 
 _HOMES = {
     "Runtime": "op_jupyter.engine.runtime",
     "SessionStore": "op_jupyter.store.sessions",
     "agent": "op_jupyter.engine.runtime",
     "agentic_function": "op_jupyter.engine.function",
-    "ask": "op_jupyter.engine.asking",
-    "can_ask": "op_jupyter.engine.asking",
-    "confirm": "op_jupyter.engine.asking",
     "create_runtime": "op_jupyter.bootstrap",
     "current_session": "op_jupyter.engine.context",
     "llm": "op_jupyter.engine.runtime",
-    "session_context": "op_jupyter.engine.context",
-    "session_scope": "op_jupyter.engine.context",
+    "session_context": "op_jupyter.engine.session_context",
+    "session_scope": "op_jupyter.engine.session_context",
 }
 
 __all__ = [
@@ -39,9 +40,6 @@ __all__ = [
     "__version__",
     "agent",
     "agentic_function",
-    "ask",
-    "can_ask",
-    "confirm",
     "create_runtime",
     "current_session",
     "llm",

@@ -1,0 +1,122 @@
+"""Settings: where each value comes from, and which source wins.
+
+Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
+The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode`` and
+``[permissions] allow = [...], deny = [...]``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import platformdirs
+
+from op_jupyter.errors import ConfigurationError
+
+APP: Final = "op-jupyter"
+CONFIG_ENV: Final = "OPENPROGRAM_CONFIG"
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "provider": "OPENPROGRAM_PROVIDER",
+    "model": "OPENPROGRAM_MODEL",
+    "home": "OPENPROGRAM_HOME",
+    "replay": "OPENPROGRAM_REPLAY",
+    "cassette": "OPENPROGRAM_CASSETTE",
+    "mode": "OPENPROGRAM_MODE",
+}
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "replay": ("off", "record", "replay", "auto"),
+    "mode": ("read_only", "accept_edits", "auto"),
+}
+DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it comes from."""
+
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of this process."""
+
+    values: Mapping[str, Setting]
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    file: Path = field(default_factory=Path)
+
+    def get(self, name: str) -> str | None:
+        """The value of *name*, or None when nothing sets it."""
+        setting = self.values.get(name)
+        return None if setting is None else setting.value
+
+
+def config_file(environ: Mapping[str, str]) -> Path:
+    """The user's file; it need not exist."""
+    named = environ.get(CONFIG_ENV)
+    return Path(named) if named else platformdirs.user_config_path(APP) / "config.toml"
+
+
+def load_settings(
+    environ: Mapping[str, str], overrides: Mapping[str, str | None] | None = None
+) -> Settings:
+    """Read all sources.
+
+    Raises:
+        ConfigurationError: the file is not TOML, or holds a key or value that means nothing.
+    """
+    path = config_file(environ)
+    from_file = _read_file(path)
+    permissions = from_file.pop("permissions", {})
+    values: dict[str, Setting] = {}
+    for name, variable in ENVIRONMENT.items():
+        sources = (
+            ((overrides or {}).get(name), "this notebook"),
+            (environ.get(variable), variable),
+            (from_file.get(name), str(path)),
+            (DEFAULTS.get(name), "default"),
+        )
+        for value, origin in sources:
+            if value:
+                values[name] = Setting(_checked(name, value, origin), origin)
+                break
+    allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
+    return Settings(values, allow, deny, path)
+
+
+def _checked(name: str, value: Any, origin: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} from {origin} has to be text, not {value!r}")
+    choices = CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise ConfigurationError(f"{name}={value!r} from {origin}: use {', '.join(choices)}")
+    return value
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error
+    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions"}):
+        raise ConfigurationError(
+            f"the settings file {path} has {', '.join(unknown)}, which mean nothing; "
+            f"known are {', '.join(ENVIRONMENT)} and permissions"
+        )
+    return data
+
+
+def _rules(permissions: Any, kind: str, path: Path) -> tuple[str, ...]:
+    rules = permissions.get(kind, []) if isinstance(permissions, dict) else None
+    if not isinstance(rules, list) or not all(isinstance(r, str) for r in rules):
+        raise ConfigurationError(f"permissions.{kind} in {path} has to be a list of texts")
+    return tuple(rules)

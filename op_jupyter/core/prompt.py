@@ -1,0 +1,306 @@
+"""What the model is told: the docstring rule, and the history rendered from the DAG.
+
+A prompt is a pure function of the graph *as of* a seq and of the few parameters in `Shown`,
+so the prompt of every model call can be rendered again from what is stored.
+
+Layout of a request:
+    system     the session's constant system prompt, then the function's ``system=``
+    history    the conversation up to the base, then each caller's line
+    this call  the frame's header (call path, docstring, arguments: exactly once), what the
+               frame did so far, then the content
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.keys import canonical_json
+from op_jupyter.core.messages import (
+    MISSING_RESULT,
+    Block,
+    Message,
+    TextBlock,
+    ToolResultBlock,
+    block_from_json,
+    block_to_json,
+    merge_consecutive,
+    message_from_json,
+)
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.turn import MODEL_STATE
+
+SYSTEM_PROMPT: Final = (
+    "You work inside a person's Python program, usually a Jupyter notebook. "
+    "When tools are offered, use them to find facts instead of guessing; say what you did and "
+    "what you found, briefly. When a function calls you, follow its instructions and answer "
+    "with the requested value alone."
+)
+
+Entry = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameView:
+    """One running function as a prompt sees it.
+
+    *id* marks what ran inside it (``metadata.frame``); *recorded_id* is the node its children
+    hang on (None: none is recorded), *header* is "" for a bare call.
+    """
+
+    id: str
+    recorded_id: str | None = None
+    line: str = ""
+    header: str = ""
+    expose: str = "io"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Everything that decides a rendered history, in constant size per call depth.
+
+    *callers* and *subcalls* bound the entries before and inside the frame; None: no bound.
+    """
+
+    base: str | None
+    as_of: int
+    frames: tuple[FrameView, ...] = ()
+    callers: int | None = None
+    subcalls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallInput:
+    """What one model call adds to the conversation; stored as the ``input`` of its node."""
+
+    content: tuple[Block, ...] = ()
+    world: Mapping[str, str] = field(default_factory=dict)
+
+
+def call_line(name: str, arguments: Mapping[str, Any]) -> str:
+    """How a direct call stands in the history: ``name({"arg": value})``."""
+    return f"{name}({json.dumps(arguments, ensure_ascii=False, sort_keys=True)})"
+
+
+def frame_header(path: Sequence[str], docstring: str, arguments: Mapping[str, Any]) -> str:
+    """Where we are, what the function is for (its whole docstring), and its arguments."""
+    parts = [f"Call path: {' → '.join(path)}"]
+    if docstring:
+        parts.append(docstring)
+    if arguments:
+        body = json.dumps(arguments, ensure_ascii=False, sort_keys=True, indent=2)
+        parts.append(f"Arguments:\n{body}")
+    return "\n\n".join(parts)
+
+
+def value_text(value: Any) -> str:
+    """A return value as an assistant's text."""
+    return value if isinstance(value, str) and value else canonical_json(value)
+
+
+def world_text(sections: Mapping[str, str]) -> str:
+    """Changed sections of the world state as one message text."""
+    return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in sections.items())
+
+
+def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
+    """The messages of one request."""
+    before = [*_spine_entries(dag, shown), *_caller_entries(dag, shown)]
+    messages = _from_a_user(_last(before, shown.callers))
+    if shown.frames:
+        frame = shown.frames[-1]
+        if frame.header:
+            messages.append(_user(TextBlock(frame.header)))
+        inside = _frame_entries(dag, frame, shown.as_of)
+        messages.extend(m for entry in _last(inside, shown.subcalls) for m in entry)
+    messages.extend(_input_messages(call))
+    return merge_consecutive(messages)
+
+
+def current_world(dag: Dag, base: str | None) -> dict[str, str]:
+    """The world state as the conversation up to *base* last told it."""
+    seen: dict[str, str] = {}
+    for node in dag.spine(base) if base is not None else ():
+        if node.role == "llm" and isinstance(node.input, Mapping):
+            seen.update(node.input.get("world") or {})
+    return seen
+
+
+def call_input_to_json(call: CallInput) -> dict[str, Any]:
+    """*call* as the ``input`` of an llm node."""
+    data: dict[str, Any] = {}
+    if call.content:
+        data["content"] = [block_to_json(b) for b in call.content]
+    if call.world:
+        data["world"] = dict(call.world)
+    return data
+
+
+def call_input_from_json(data: Mapping[str, Any] | None) -> CallInput:
+    """Inverse of `call_input_to_json`."""
+    data = data or {}
+    content = tuple(block_from_json(b) for b in data.get("content", ()))
+    return CallInput(content, dict(data.get("world", {})))
+
+
+def result_block(tool_use_id: str, node: Node | None) -> ToolResultBlock:
+    """The result that a tool call's node stands for; the constant text when there is none."""
+    if node is None or not isinstance(node.output, Mapping) or "state" not in node.output:
+        return ToolResultBlock(tool_use_id, (TextBlock(MISSING_RESULT),), "interrupted")
+    blocks = (block_from_json(b) for b in node.output["content"])
+    content = tuple(b for b in blocks if not isinstance(b, ToolResultBlock))
+    return ToolResultBlock(tool_use_id, content, MODEL_STATE[node.output["state"]])  # type: ignore[arg-type]
+
+
+# -- entries: the messages that belong together, one group for each thing that happened
+
+
+def _spine_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
+    yield from _direct_entries(dag, None, shown)
+    for node in dag.spine(shown.base) if shown.base is not None else ():
+        if node.role == "user":
+            yield (_user(*(block_from_json(b) for b in node.input)),)
+        elif _finished(node, shown.as_of):
+            yield _exchange(dag, node, shown.as_of)
+        yield from _direct_entries(dag, node.id, shown)
+
+
+def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator[Entry]:
+    """Bare calls made while *predecessor* was the head; what runs now is told elsewhere."""
+    running = {frame.id for frame in shown.frames}
+    for node in dag.followers(predecessor):
+        if not _is_bare_call(dag, node) or not _finished(node, shown.as_of):
+            continue
+        if node.role == "code":
+            yield _call_entry(dag, node, shown.as_of)
+        elif node.metadata.get("frame") not in running:
+            yield from _bare_chain(dag, node, shown.as_of)
+
+
+def _is_bare_call(dag: Dag, node: Node) -> bool:
+    turn = dag.turns.get(node.turn_id or "")
+    return turn is not None and turn.kind == "call"
+
+
+def _bare_chain(dag: Dag, node: Node | None, as_of: int) -> Iterator[Entry]:
+    """The model calls of one bare ``llm`` or ``agent`` call."""
+    while node is not None and _finished(node, as_of):
+        yield _exchange(dag, node, as_of)
+        frame = node.metadata.get("frame")
+        same = (n for n in dag.followers(node.id) if n.metadata.get("frame") == frame)
+        node = next(same, None)
+
+
+def _caller_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
+    """The callers of the innermost frame, outermost first: their lines, and what they expose."""
+    for frame in shown.frames[:-1]:
+        if not frame.line:
+            continue
+        yield (_user(TextBlock(frame.line)),)
+        yield from _exposed(dag, frame.id, frame.recorded_id, frame.expose, shown.as_of)
+
+
+def _call_entry(dag: Dag, node: Node, as_of: int) -> Entry:
+    """A finished direct call: its line, what its ``expose`` lets through, its value."""
+    messages = [_user(TextBlock(call_line(node.name, node.input or {})))]
+    expose = str(node.metadata.get("expose", "io"))
+    for entry in _exposed(dag, node.id, node.id, expose, as_of):
+        messages.extend(entry)
+    if node.status == "error":
+        error = node.metadata.get("error", {})
+        said = f"raised {error.get('type', 'an error')}: {error.get('message', '')}"
+    else:
+        said = value_text(node.output)
+    messages.append(Message("assistant", (TextBlock(said),)))
+    return tuple(messages)
+
+
+def _exposed(
+    dag: Dag, frame_id: str, recorded_id: str | None, expose: str, as_of: int
+) -> Iterator[Entry]:
+    if expose not in ("llm", "full"):
+        return
+    for node in _inside(dag, frame_id, recorded_id, as_of):
+        if node.role == "llm":
+            yield _exchange(dag, node, as_of)
+        elif expose == "full":
+            yield _call_entry(dag, node, as_of)
+
+
+def _frame_entries(dag: Dag, frame: FrameView, as_of: int) -> list[Entry]:
+    """What the running frame did so far; it always sees its own replies."""
+    return [
+        _exchange(dag, node, as_of) if node.role == "llm" else _call_entry(dag, node, as_of)
+        for node in _inside(dag, frame.id, frame.recorded_id, as_of)
+    ]
+
+
+def _inside(dag: Dag, frame_id: str, recorded_id: str | None, as_of: int) -> list[Node]:
+    found = [
+        node
+        for node in dag.children(recorded_id)
+        if node.metadata.get("frame") == frame_id
+        and node.metadata.get("kind") != "tool"
+        and _finished(node, as_of)
+    ]
+    return sorted(found, key=_done_seq)
+
+
+def _exchange(dag: Dag, node: Node, as_of: int) -> Entry:
+    """A model call: what it was told, what it answered, and the results of its tool calls."""
+    reply = message_from_json(node.output) if isinstance(node.output, Mapping) else None
+    messages = list(_input_messages(call_input_from_json(node.input)))
+    if reply is None:
+        return tuple(messages)
+    messages.append(reply)
+    if reply.tool_uses:
+        done = {
+            child.metadata["tool_call_id"]: child
+            for child in dag.children(node.id)
+            if "tool_call_id" in child.metadata and _finished(child, as_of)
+        }
+        messages.append(_user(*(result_block(u.id, done.get(u.id)) for u in reply.tool_uses)))
+    return tuple(messages)
+
+
+def _input_messages(call: CallInput) -> Iterator[Message]:
+    if call.world:
+        yield _user(TextBlock(world_text(call.world)))
+    if call.content:
+        yield _user(*call.content)
+
+
+def _finished(node: Node, as_of: int) -> bool:
+    """Whether a prompt as of that seq saw *node* end in a way worth telling."""
+    if node.status == "running" or _done_seq(node) > as_of:
+        return False
+    if node.role == "llm":
+        return node.status == "completed"
+    return node.metadata.get("kind") == "tool" or node.status in ("completed", "error")
+
+
+def _done_seq(node: Node) -> int:
+    return int(node.metadata.get("done_seq", node.seq))
+
+
+def _user(*blocks: Block) -> Message:
+    return Message("user", blocks)
+
+
+def _last(entries: Sequence[Entry], limit: int | None) -> Sequence[Entry]:
+    return entries if limit is None else entries[max(0, len(entries) - limit) :]
+
+
+def _from_a_user(entries: Sequence[Entry]) -> list[Message]:
+    """The messages, from the first that a user said: the Messages API wants one first."""
+    messages = [m for entry in entries for m in entry]
+    while messages and (messages[0].role != "user" or _only_results(messages[0])):
+        messages.pop(0)
+    return messages
+
+
+def _only_results(message: Message) -> bool:
+    return all(isinstance(b, ToolResultBlock) for b in message.content)

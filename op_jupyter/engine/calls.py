@@ -1,0 +1,138 @@
+"""Where a call stands: its session, its turn, its frame.
+
+Without an ambient session everything runs the same way on a session in memory, which is
+forgotten with the outermost call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from op_jupyter.core.prompt import FrameView
+from op_jupyter.engine import context, hooks
+from op_jupyter.engine.context import Frame
+from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.session import AgentSession, status_of
+from op_jupyter.engine.steps import Progress
+from op_jupyter.engine.turn_runner import end_metadata, failure_of
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.runtime import Runtime
+
+
+@dataclass(slots=True)
+class Call:
+    """One ``exec``: the frame that its nodes belong to, and its turn."""
+
+    frame: Frame
+    turn: LiveTurn
+    predecessor: str | None = None
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def nested(self) -> bool:
+        """Inside a tool of a visible turn, whose phase and draft are not ours."""
+        return self.turn.visible
+
+
+def session_in_memory() -> AgentSession:
+    """A session that nobody will ever open again."""
+    store = MemoryStore()
+    return AgentSession(store.open(store.create_session()))
+
+
+@contextmanager
+def own_turn(session: AgentSession, subject: str, progress: Progress) -> Iterator[LiveTurn]:
+    """The turn for one call at top level: the ambient one, or a short one of its own."""
+    shared = context.current_turn_id()
+    if shared is not None:
+        yield session.call_turn(shared)
+        return
+    turn = session.begin_call(subject)
+    error: BaseException | None = None
+    try:
+        yield turn
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
+
+
+@contextmanager
+def open_call(subject: str) -> Iterator[Call]:
+    """Where an ``exec`` that is made now stands."""
+    frame = context.current_frame()
+    if frame is not None and frame.tool_name is None:
+        yield Call(frame, frame.session.call_turn(frame.turn_id))
+        return
+    if frame is not None:
+        inside = _anonymous(frame.session, frame.turn_id, frame.base, frame)
+        yield Call(inside, frame.session.call_turn(frame.turn_id))
+        return
+    ambient = context.current_session()
+    session = session_in_memory() if ambient is None else ambient.agent
+    progress = Progress()
+    with own_turn(session, subject, progress) as turn:
+        base = session.dag.head
+        bare = _anonymous(session, turn.id, base, None)
+        yield Call(bare, turn, base, progress)
+
+
+def _anonymous(
+    session: AgentSession, turn_id: str, base: str | None, parent: Frame | None
+) -> Frame:
+    """A frame for a call outside of any agentic function: it has no header."""
+    recorded = None if parent is None else parent.view.recorded_id
+    return Frame(
+        FrameView(id=session.new_id("frame"), recorded_id=recorded),
+        session,
+        turn_id,
+        base,
+        parent=parent,
+        asker=None if parent is None else parent.asker,
+        main_thread=None if parent is None else parent.main_thread,
+    )
+
+
+def session_tools() -> Toolset:
+    """The tools that `agent` uses when it is given none."""
+    frame, ambient = context.current_frame(), context.current_session()
+    if frame is not None:
+        return frame.session.tools
+    return Toolset(()) if ambient is None else ambient.agent.tools
+
+
+@contextmanager
+def ambient_runtime() -> Iterator[Runtime]:
+    """The runtime that calls inherit, or the configured one, built now.
+
+    One that is built inside a function lives until the outermost function returns; one for a
+    bare call is closed after it.
+
+    Raises:
+        ConfigurationError: no provider is configured; says how to configure one.
+    """
+    runtime, frame = context.current_runtime(), context.current_frame()
+    if runtime is not None:
+        yield runtime
+        return
+    if frame is not None:
+        yield frame_runtime(frame)
+        return
+    with hooks.defaults().create_runtime() as built:
+        yield built
+
+
+def frame_runtime(frame: Frame) -> Runtime:
+    """The runtime that the outermost function of *frame* owns; built on first use."""
+    outermost = frame.chain()[0]
+    with outermost.lock:
+        if outermost.owned_runtime is None:
+            outermost.owned_runtime = hooks.defaults().create_runtime()
+        return outermost.owned_runtime

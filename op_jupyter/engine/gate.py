@@ -1,0 +1,170 @@
+"""The one gate: every tool call passes here before it has any effect.
+
+The rule is `core.permissions.decide`; this file fetches what the rule needs, puts the card up
+when it says ``ask``, and stores every decision before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from op_jupyter.core.paths import Places
+from op_jupyter.core.permissions import (
+    GateCall,
+    PermissionAnswer,
+    Verdict,
+    build_request,
+    decide,
+)
+from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.tools.base import Tool
+from op_jupyter.tools.gate import gate_call
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.session import AgentSession
+    from op_jupyter.engine.tool_call import ToolEnv
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What the gate decided about one call.
+
+    Attributes:
+        arguments: what to run; the very ones asked for, unless the person edited them.
+        text: what the model is told when it is not allowed.
+        ends_turn: the person denied it on the card.
+        approved: real paths that the permission speaks of.
+        decision: who decided what, for the node.
+    """
+
+    allowed: bool
+    arguments: Mapping[str, Any]
+    text: str = ""
+    ends_turn: bool = False
+    approved: tuple[Path, ...] = ()
+    decision: Mapping[str, Any] = field(default_factory=dict)
+
+
+def places_of(session: AgentSession) -> Places:
+    """Where things are, for the rules about paths."""
+    root = session.store_path
+    protected = () if root is None else (root.parent.resolve(),)
+    return Places(session.workspace.resolve(), Path.home(), protected)
+
+
+def rules_of(session: AgentSession) -> list[Rule]:
+    """The rules in force: the user's own, and the session's."""
+    kinds = session.rules
+    return [
+        *session.user_rules,
+        *(parse_rule(text, "allow") for text in kinds["allow"]),
+        *(parse_rule(text, "deny") for text in kinds["deny"]),
+    ]
+
+
+async def ask_permission(
+    env: ToolEnv, tool: Tool, call_id: str, arguments: Mapping[str, Any]
+) -> Permit:
+    """Decide about one call; asks a person when the rules say so."""
+    call, verdict = _judge(env, tool, arguments)
+    if verdict.kind != "ask":
+        return _by_rule(env, call_id, call, verdict, arguments)
+    session = env.session
+    request = build_request(
+        call,
+        verdict,
+        call_id=call_id,
+        turn_id=env.turn.id,
+        mode=session.permission_mode,
+        places=places_of(session),
+    )
+    asked = monotonic()
+    answer = await session.ask(env.turn, request, env.asker)
+    waited = round(monotonic() - asked, 3)
+    if answer.answer == "allow_session" and verdict.rule_text:
+        session.add_rule("allow", verdict.rule_text)
+    permit = _by_person(env, tool, call, verdict, answer, arguments)
+    return _recorded(env, call_id, permit, answer.answer, answer.how, waited)
+
+
+def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[GateCall, Verdict]:
+    session = env.session
+    call = gate_call(tool, arguments, session.workspace)
+    verdict = decide(
+        call,
+        places=places_of(session),
+        mode=session.permission_mode,
+        rules=rules_of(session),
+        interactive=env.asker.interactive,
+    )
+    return call, verdict
+
+
+def _by_rule(
+    env: ToolEnv, call_id: str, call: GateCall, verdict: Verdict, arguments: Mapping[str, Any]
+) -> Permit:
+    allowed = verdict.kind == "allow"
+    permit = Permit(allowed, arguments, "" if allowed else verdict.reason, approved=_paths(call))
+    if verdict.by == "mode":
+        return permit
+    return _recorded(env, call_id, permit, verdict.kind, verdict.by, 0.0, verdict.rule_text)
+
+
+def _by_person(
+    env: ToolEnv,
+    tool: Tool,
+    call: GateCall,
+    verdict: Verdict,
+    answer: PermissionAnswer,
+    arguments: Mapping[str, Any],
+) -> Permit:
+    if answer.answer in ("allow", "allow_session"):
+        if answer.arguments is None or dict(answer.arguments) == dict(arguments):
+            return Permit(True, arguments, approved=_paths(call))
+        edited, second = _judge(env, tool, answer.arguments)
+        if second.kind == "deny" and second.by != "nobody":
+            return Permit(False, arguments, second.reason)
+        return Permit(
+            True, answer.arguments, approved=_paths(edited), decision={"edited": answer.arguments}
+        )
+    if answer.answer == "deny_message":
+        return Permit(False, arguments, answer.message or "denied by the person")
+    return Permit(
+        False,
+        arguments,
+        f"the person denied {tool.spec.name!r}: {verdict.reason}",
+        ends_turn=True,
+    )
+
+
+def _recorded(
+    env: ToolEnv,
+    call_id: str,
+    permit: Permit,
+    answer: str,
+    how: str,
+    waited: float,
+    rule: str = "",
+) -> Permit:
+    """*permit*, its decision stored: before the effect that it allows."""
+    decision = {"answer": answer, "how": how, "waited_seconds": waited, **permit.decision}
+    if rule:
+        decision["rule"] = rule
+    stored = {"turn_id": env.turn.id, "tool_call_id": call_id, **decision}
+    env.session.recorder.record_decision(stored)
+    return Permit(
+        permit.allowed,
+        permit.arguments,
+        permit.text,
+        permit.ends_turn,
+        permit.approved,
+        decision,
+    )
+
+
+def _paths(call: GateCall) -> tuple[Path, ...]:
+    return tuple(Path(use.real) for use in call.paths)

@@ -1,0 +1,99 @@
+"""The prompt that a model call was really sent, rendered again from what is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from op_jupyter.core.context_window import fit
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.keys import sha256
+from op_jupyter.core.messages import (
+    ImageBlock,
+    Message,
+    ModelRequest,
+    OpaqueBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    request_to_json,
+)
+from op_jupyter.core.prompt import (
+    SYSTEM_PROMPT,
+    FrameView,
+    Shown,
+    call_input_from_json,
+    render_messages,
+)
+from op_jupyter.errors import UsageError
+
+
+def request_of(
+    dag: Dag, node_id: str, read_blob: Callable[[str], bytes]
+) -> tuple[ModelRequest, bool]:
+    """The request of that model call, and whether it is proven to be the very same.
+
+    False means that it no longer hashes to what was sent: the store was changed by hand, or
+    another version of this package wrote it.
+
+    Raises:
+        UnknownNode: there is no such node.
+        UsageError: the node is no model call.
+    """
+    node = dag.node(node_id)
+    if node.role != "llm" or node.reads is None:
+        raise UsageError(f"node {node_id!r} is no model call ({node.role}); it has no prompt")
+    reads = node.reads
+    shown = Shown(
+        reads["head"],
+        reads["as_of"],
+        tuple(FrameView(**frame) for frame in reads["frames"]),
+        reads["callers"],
+        reads["subcalls"],
+    )
+    request = ModelRequest(
+        model=reads["model"],
+        messages=render_messages(dag, shown, call_input_from_json(node.input)),
+        system="\n\n".join(part for part in (SYSTEM_PROMPT, reads["system"]) if part),
+        tools=_tools(reads, read_blob),
+        max_tokens=reads["max_tokens"],
+        session_key=dag.session_id,
+    )
+    request = fit(request, reads["context_tokens"])
+    return request, sha256(request_to_json(request)) == reads["sha256"]
+
+
+def _tools(reads: Mapping[str, Any], read_blob: Callable[[str], bytes]) -> tuple[ToolSpec, ...]:
+    if reads["tools"] is None:
+        return ()
+    return tuple(ToolSpec(**spec) for spec in json.loads(read_blob(reads["tools"])))
+
+
+def prompt_text(request: ModelRequest) -> str:
+    """*request* as a person reads it."""
+    parts = [f"model: {request.model}", f"--- system\n{request.system}"]
+    parts += [f"--- tool {t.name}\n{t.description}" for t in request.tools]
+    parts += [f"--- {m.role}\n{_message_text(m)}" for m in request.messages]
+    return "\n\n".join(parts)
+
+
+def _message_text(message: Message) -> str:
+    return "\n".join(_block_text(b) for b in message.content)
+
+
+def _block_text(block: Any) -> str:
+    match block:
+        case TextBlock(text):
+            return text
+        case ImageBlock(media_type):
+            return f"[image {media_type}]"
+        case ToolUseBlock(id_, name, arguments):
+            return f"[tool call {id_}: {name} {arguments}]"
+        case ToolResultBlock(id_, content, state):
+            return f"[tool result {id_}, {state}]\n" + "\n".join(_block_text(b) for b in content)
+        case OpaqueBlock(payload):
+            return f"[{payload.get('type', 'block')}]"
+        case _:
+            raise TypeError(f"unknown block {block!r}")

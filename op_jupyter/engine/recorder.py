@@ -1,0 +1,106 @@
+"""The only writer: stores first, then publishes.
+
+Secrets are taken out here, so nothing that is stored, shown or sent later can hold one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from op_jupyter.core.nodes import Node, Turn, TurnStatus
+from op_jupyter.core.redact import Redactor
+from op_jupyter.core.updates import Update, node_view
+from op_jupyter.engine.publisher import Publisher
+from op_jupyter.store.base import OpenSession
+
+
+class Recorder:
+    """Writes one session.  Safe to use from any thread."""
+
+    def __init__(self, store: OpenSession, publisher: Publisher, redactor: Redactor) -> None:
+        self._store = store
+        self._publisher = publisher
+        self._redactor = redactor
+        self._lock = threading.RLock()
+
+    @property
+    def store(self) -> OpenSession:
+        """What is written to."""
+        return self._store
+
+    def as_of(self) -> int:
+        """The seq up to which a prompt rendered now sees the graph."""
+        with self._lock:
+            return self._store.dag.last_seq
+
+    def append(self, node: Node, *, advance_head: bool = False) -> Node:
+        """Store a new node, then show it."""
+        with self._lock:
+            clean = replace(
+                node,
+                input=self._redactor.value(node.input),
+                output=self._redactor.value(node.output),
+                metadata=self._redactor.value(dict(node.metadata)),
+            )
+            stored = self._store.append(clean, advance_head=advance_head)
+            self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
+            return stored
+
+    def finish(self, node_id: str, **fields: Any) -> Node:
+        """Fill the end of a node in, then show it.
+
+        The node gets ``done_seq``: a prompt rendered as of an earlier seq did not see it
+        finished, which is what makes every prompt reproducible from the store.
+        """
+        with self._lock:
+            dag = self._store.dag
+            metadata = {**fields.pop("metadata", {}), "done_seq": dag.last_seq + 1}
+            clean = {k: self._redactor.value(v) for k, v in fields.items()}
+            clean_metadata = self._redactor.value(metadata)
+            node = self._store.update(node_id, **clean, metadata=clean_metadata)
+            self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
+            return node
+
+    def begin_turn(self, turn: Turn) -> Turn:
+        """Store the start of a turn."""
+        with self._lock:
+            return self._store.begin_turn(replace(turn, subject=self._redactor.text(turn.subject)))
+
+    def end_turn(
+        self,
+        turn_id: str,
+        status: TurnStatus,
+        *,
+        failure: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Turn:
+        """Store the end of a turn."""
+        with self._lock:
+            failure = None if failure is None else self._redactor.value(dict(failure))
+            return self._store.end_turn(turn_id, status, failure=failure, metadata=metadata)
+
+    def record_decision(self, decision: Mapping[str, Any]) -> None:
+        """Store who allowed or denied what."""
+        with self._lock:
+            self._store.record_decision(self._redactor.value(dict(decision)))
+
+    def set_meta(self, **fields: Any) -> None:
+        """Store session metadata."""
+        with self._lock:
+            self._store.set_meta(**fields)
+
+    def publish(self, turn_id: str | None, update: Update) -> None:
+        """Show something that is not stored (deltas, phases, progress)."""
+        self._publisher.publish(turn_id, update)
+
+    def keep_blob(self, data: bytes, media_type: str) -> str:
+        """Store *data* once and return its sha256."""
+        with self._lock:
+            return self._store.put_blob(data, media_type)
+
+    def clean(self, value: Any) -> Any:
+        """*value*, plain JSON, without the secrets: for what is sent before it is stored."""
+        return self._redactor.value(value)

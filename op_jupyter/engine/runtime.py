@@ -1,0 +1,386 @@
+"""A runtime: one provider session, the retries around it, and the two ways to ask a model.
+
+`llm` makes one model call, `agent` lets the model use tools until it answers; both are
+`Runtime.exec`.  Where the call stands (function, arguments, docstring, history) comes from the
+ambient context; the caller only says what to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
+
+from op_jupyter.core.messages import (
+    Block,
+    ImageBlock,
+    ModelDelta,
+    ModelRequest,
+    ResponseDone,
+    TextBlock,
+    Usage,
+)
+from op_jupyter.core.turn import MAX_MODEL_CALLS
+from op_jupyter.core.updates import clip
+from op_jupyter.engine import loop
+from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
+from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
+from op_jupyter.engine.steps import Plan, Progress, run_steps
+from op_jupyter.engine.tool_call import TurnEnd
+from op_jupyter.errors import (
+    ConfigurationError,
+    EmptyInput,
+    ProtocolError,
+    ProviderError,
+    RuntimeClosed,
+    TurnCancelled,
+    TurnFailed,
+)
+from op_jupyter.providers.base import Provider
+from op_jupyter.providers.callable import CallableProvider
+from op_jupyter.tools.toolset import Toolset, toolset_of
+
+Content: TypeAlias = str | TextBlock | ImageBlock | Sequence[str | TextBlock | ImageBlock]
+"""What can be asked: text, an image, or several of them in order."""
+
+CLOSE_SECONDS: Final = 5.0
+
+
+class AskOptions(TypedDict, total=False):
+    """What `llm` and `agent` pass on; see `Runtime.async_exec`."""
+
+    model: str | None
+    system: str | None
+    timeout: float | None
+    max_retries: int | None
+    on_stream: Callable[[ModelDelta], None] | None
+
+
+class ExecOptions(AskOptions, total=False):
+    """All options of `Runtime.async_exec`."""
+
+    tools: Sequence[Any] | Toolset
+    max_steps: int
+
+
+class Reply(str):
+    """The model's answer: a string that also says where it came from."""
+
+    session_id: str
+    turn_id: str
+    node_id: str
+    usage: Usage
+    steps: int
+
+
+class Runtime:
+    """One conversation with one provider.
+
+    Args:
+        call: any function ``fn(content, model=..., response_format=None) -> str``, sync or
+            async, that plays the provider; see `providers.callable`.
+        provider: a ready provider; give this or *call*.
+        model: asked unless a call names another; None: the provider's default.
+        max_retries: further attempts after the first one.
+        timeout: seconds for everything, sleeps included; None: no limit.
+        on_retry: told about each failed attempt that will be repeated.
+
+    Raises:
+        ConfigurationError: neither or both of *call* and *provider* are given.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any] | None = None,
+        *,
+        provider: Provider | None = None,
+        model: str | None = None,
+        max_retries: int = 2,
+        timeout: float | None = None,
+        on_retry: Callable[[RetryInfo], None] | None = None,
+    ) -> None:
+        if (call is None) == (provider is None):
+            raise ConfigurationError(
+                "give a Runtime either call= (a function that answers) or provider=; "
+                "create_runtime() picks the configured one"
+            )
+        if provider is None and call is not None:
+            provider = CallableProvider(call, model or "callable")
+        assert provider is not None
+        self.provider: Provider = provider
+        self.model = model
+        self._max_retries = max_retries
+        self._timeout = timeout
+        self._on_retry = on_retry
+        self._closed = False
+
+    # -- asking
+
+    def exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply:
+        """Ask and wait; see `async_exec`.  An interrupt cancels, is recorded, and goes on."""
+        return loop.run_sync(self._exec, content, **options)
+
+    async def async_exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply:
+        """Ask the model, let it use *tools*, and return its answer.
+
+        Args:
+            content: text, an image block, or a sequence of them.
+            tools: functions, agentic functions or `Tool` objects.  What the author of the
+                program passes here is allowed by that.
+            max_steps: most model calls; each may ask for tools.
+            model: instead of the runtime's.
+            system: added to the system prompt, after the function's own.
+            timeout: seconds for each model call, retries and sleeps included.
+            max_retries: instead of the runtime's.
+            on_stream: called with each delta, on the background loop; has to be quick.
+
+        Raises:
+            EmptyInput: nothing to ask.
+            RuntimeClosed: after `close`.
+            ProviderError: the model could not be asked; every attempt is listed.
+            TurnFailed: no answer after *max_steps*, a denied tool, a doom loop.
+            TurnCancelled: a tool reported that it was cancelled.
+        """
+        return await loop.run_async(self._exec, content, **options)
+
+    async def _exec(
+        self,
+        content: Content,
+        *,
+        tools: Sequence[Any] | Toolset = (),
+        max_steps: int = 1,
+        model: str | None = None,
+        system: str | None = None,
+        timeout: float | None = None,
+        max_retries: int | None = None,
+        on_stream: Callable[[ModelDelta], None] | None = None,
+    ) -> Reply:
+        self._check_open()
+        blocks = to_blocks(content)
+        toolset = tools if isinstance(tools, Toolset) else toolset_of(tools, trusted=True)
+        subject = clip("".join(b.text for b in blocks if isinstance(b, TextBlock)))
+        with open_call(subject) as call:
+            frame = call.frame
+            plan = Plan(
+                session=frame.session,
+                turn=call.turn,
+                runtime=self,
+                tools=toolset,
+                max_steps=max_steps,
+                asker=frame.asker or frame.session.asker,
+                base=frame.base,
+                predecessor=call.predecessor,
+                frames=frame.views(),
+                caller=frame.view.recorded_id,
+                nested=call.nested,
+                model=model,
+                system="\n\n".join(part for part in (frame.system, system) if part),
+                render_range=frame.render_range,
+                main_thread=frame.main_thread or frame.session.main_thread,
+                timeout=timeout,
+                max_retries=max_retries,
+                on_stream=on_stream,
+                frame=frame,
+            )
+            try:
+                await run_steps(plan, blocks, call.progress)
+            except TurnEnd as end:
+                raise _turn_error(end, plan) from None
+            return _reply(plan, call.progress)
+
+    async def call_model(
+        self,
+        request: ModelRequest,
+        *,
+        on_delta: Callable[[ModelDelta], None],
+        attempts: list[str],
+        timeout: float | None = None,
+        max_retries: int | None = None,
+    ) -> ResponseDone:
+        """Send one request, with retries, and return the whole response.
+
+        *attempts* is filled with a line for each attempt that failed.
+
+        Raises:
+            ProviderError: see `engine.retry`.
+        """
+        self._check_open()
+        policy = RetryPolicy(
+            max_retries=self._max_retries if max_retries is None else max_retries,
+            timeout=self._timeout if timeout is None else timeout,
+        )
+
+        def note(info: RetryInfo) -> None:
+            attempts.append(info.line)
+            if self._on_retry is not None:
+                self._on_retry(info)
+
+        return await call_with_retry(
+            lambda attempt: self._attempt(request, on_delta), policy, on_retry=note
+        )
+
+    async def _attempt(
+        self, request: ModelRequest, on_delta: Callable[[ModelDelta], None]
+    ) -> ResponseDone:
+        """One attempt: exactly one end of the response, and it comes last."""
+        done: ResponseDone | None = None
+        seen = False
+        try:
+            async for delta in self.provider.stream(request):
+                if done is not None:
+                    raise ProtocolError("the response went on after its end; it was dropped")
+                if isinstance(delta, ResponseDone):
+                    done = delta
+                else:
+                    seen = True
+                    on_delta(delta)
+        except ProviderError as error:
+            error.semantic_output = error.semantic_output or seen
+            raise
+        if done is None:
+            raise ProtocolError(
+                "the response broke off before its end; it was dropped", semantic_output=seen
+            )
+        if done.message.tool_uses and done.stop_reason != "tool_use":
+            raise ProtocolError(
+                f"the response asks for tools but stopped for {done.stop_reason!r}; no tool ran",
+                semantic_output=True,
+            )
+        return done
+
+    # -- life
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeClosed("this runtime is closed; create_runtime() opens a new one")
+
+    def close(self) -> None:
+        """End the provider session.  Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if loop.on_background_loop():
+            asyncio.get_running_loop().create_task(self.provider.aclose())
+            return
+        job = loop.submit(self.provider.aclose)
+        concurrent.futures.wait([job.future], timeout=CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Runtime {self.provider.capabilities.name} {self.model or 'default model'}>"
+
+
+def to_blocks(content: Content) -> tuple[Block, ...]:
+    """*content* as blocks.
+
+    Raises:
+        EmptyInput: there is nothing in it.
+        TypeError: something that is neither text nor an image.
+    """
+    items = (content,) if isinstance(content, str | TextBlock | ImageBlock) else tuple(content)
+    blocks: list[Block] = []
+    for item in items:
+        if isinstance(item, str):
+            blocks.append(TextBlock(str(item)))
+        elif isinstance(item, TextBlock | ImageBlock):
+            blocks.append(item)
+        else:
+            raise TypeError(
+                f"content holds a {type(item).__name__}; pass text, image blocks, or a list of them"
+            )
+    if not any(not isinstance(b, TextBlock) or b.text.strip() for b in blocks):
+        raise EmptyInput("there is nothing to ask: the content is empty")
+    return tuple(blocks)
+
+
+def _turn_error(end: TurnEnd, plan: Plan) -> TurnFailed | TurnCancelled:
+    if end.status == "cancelled":
+        return TurnCancelled(end.message, turn_id=plan.turn.id)
+    return TurnFailed(f"{end.code}: {end.message}", code=end.code, turn_id=plan.turn.id)
+
+
+def _reply(plan: Plan, progress: Progress) -> Reply:
+    reply = Reply(progress.text)
+    reply.session_id = plan.session.session_id
+    reply.turn_id = plan.turn.id
+    reply.node_id = progress.node.id if progress.node is not None else ""
+    reply.usage = progress.usage
+    reply.steps = progress.steps
+    return reply
+
+
+class _Llm:
+    """`llm`: one model call, no tools."""
+
+    def __call__(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+        """Ask the ambient runtime and wait for the answer; options as in `Runtime.async_exec`."""
+        return loop.run_sync(self._ask, content, **options)
+
+    async def aio(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+        """Ask the ambient runtime from async code."""
+        return await loop.run_async(self._ask, content, **options)
+
+    async def _ask(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+        with ambient_runtime() as runtime:
+            return await runtime.async_exec(content, **options)
+
+
+class _Agent:
+    """`agent`: model calls and tool calls until the model answers."""
+
+    def __call__(
+        self,
+        content: Content,
+        *,
+        tools: Sequence[Any] | Toolset | None = None,
+        max_steps: int = MAX_MODEL_CALLS,
+        **options: Unpack[AskOptions],
+    ) -> Reply:
+        """Let the ambient runtime work on *content* with *tools* (None: the session's).
+
+        Options as in `Runtime.async_exec`, which also says what is raised.
+        """
+        return loop.run_sync(self._ask, content, tools, max_steps, **options)
+
+    async def aio(
+        self,
+        content: Content,
+        *,
+        tools: Sequence[Any] | Toolset | None = None,
+        max_steps: int = MAX_MODEL_CALLS,
+        **options: Unpack[AskOptions],
+    ) -> Reply:
+        """The same from async code."""
+        return await loop.run_async(self._ask, content, tools, max_steps, **options)
+
+    async def _ask(
+        self,
+        content: Content,
+        tools: Sequence[Any] | Toolset | None,
+        max_steps: int,
+        **options: Unpack[AskOptions],
+    ) -> Reply:
+        given = session_tools() if tools is None else tools
+        with ambient_runtime() as runtime:
+            return await runtime.async_exec(content, tools=given, max_steps=max_steps, **options)
+
+
+llm = _Llm()
+agent = _Agent()

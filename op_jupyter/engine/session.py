@@ -1,0 +1,442 @@
+"""The actor: one object owns what is live in a session.
+
+Nothing else starts a turn.  All changes go through the commands below, on the background
+loop; everyone else reads snapshots and updates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.messages import Block, TextBlock, message_from_json
+from op_jupyter.core.nodes import Turn, TurnStatus
+from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
+from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.core.rules import Rule
+from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
+from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
+from op_jupyter.engine.asking import Asker, HeadlessAsker
+from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
+from op_jupyter.engine.publisher import Listener, Publisher
+from op_jupyter.engine.recorder import Recorder
+from op_jupyter.engine.turn_runner import run_turn
+from op_jupyter.errors import (
+    Busy,
+    EmptyInput,
+    PermissionNotPending,
+    ReloadRequired,
+    SessionActive,
+    TurnNotActive,
+)
+from op_jupyter.store.base import OpenSession
+from op_jupyter.tools.base import MainThread
+from op_jupyter.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.runtime import Runtime
+
+DEFAULT_MODE: Final[PermissionMode] = "accept_edits"
+SANDBOX: Final = "none: code runs with your rights"
+
+WorldSource = Callable[[], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """Everything that starts a turn.
+
+    Attributes:
+        content: the prompt; at least one text block that is not blank.
+        runtime: what asks the model.
+        client_request_id: the same id never runs twice, also after a restart.
+        base: node that the turn follows; `KEEP_HEAD`, or None for the start of the session.
+        world: sampled before every model call; only changed sections are told.
+        metadata: kept with the turn (``cell_id``, ``notebook``).
+    """
+
+    content: tuple[Block, ...]
+    runtime: Runtime
+    client_request_id: str | None = None
+    tools: Toolset = field(default_factory=lambda: Toolset(()))
+    max_steps: int = MAX_MODEL_CALLS
+    model: str | None = None
+    base: str | None = KEEP_HEAD
+    asker: Asker = field(default_factory=HeadlessAsker)
+    main_thread: MainThread | None = None
+    world: WorldSource | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """All text of the prompt."""
+        return "".join(b.text for b in self.content if isinstance(b, TextBlock))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAccepted:
+    """The turn is registered and runs; ask `AgentSession.wait` for its end."""
+
+    turn_id: str
+
+
+class AgentSession:
+    """One open session, live.
+
+    Reading (`dag`, `snapshot`, `replay_updates`, `subscribe`) is possible from any thread; the
+    ``async`` commands run on the background loop.
+
+    Attributes:
+        workspace: folder that the tools work in.
+        asker, main_thread, tools: what calls outside of a turn use; the host sets them.
+        user_rules: permission rules of the user's own configuration.
+        store_path: the session's folder, which no tool may write; None in memory.
+    """
+
+    def __init__(
+        self,
+        store: OpenSession,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[str], str] | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._clock = clock
+        self.new_id = new_id or _random_id
+        self._publisher = Publisher(store.session_id, clock)
+        self.store = store
+        redactor = redactor if redactor is not None else Redactor(secrets_of(os.environ))
+        self.recorder = Recorder(store, self._publisher, redactor)
+        self.workspace = Path.cwd()
+        self.asker: Asker = HeadlessAsker()
+        self.main_thread: MainThread | None = None
+        self.tools = Toolset(())
+        self.user_rules: tuple[Rule, ...] = ()
+        self.store_path: Path | None = None
+        self._active: LiveTurn | None = None
+        self._calls: dict[str, LiveTurn] = {}
+        self._last: LiveTurn | None = None
+        self._reload_required = ""
+        self._cards: asyncio.Lock | None = None
+        self._shared_turns: dict[str, int] = {}
+        self._shared_lock = threading.Lock()
+
+    # -- reading
+
+    @property
+    def session_id(self) -> str:
+        """The id to resume by."""
+        return self.store.session_id
+
+    @property
+    def dag(self) -> Dag:
+        """The live graph; read it, never change it."""
+        return self.store.dag
+
+    @property
+    def permission_mode(self) -> PermissionMode:
+        """What runs without asking."""
+        mode: PermissionMode = self.dag.meta.get("mode", DEFAULT_MODE)
+        return mode
+
+    @property
+    def rules(self) -> Mapping[str, list[str]]:
+        """The rules of this session: ``{"allow": [...], "deny": [...]}``."""
+        rules = self.dag.meta.get("rules") or {}
+        return {"allow": list(rules.get("allow", ())), "deny": list(rules.get("deny", ()))}
+
+    @property
+    def active_turn_id(self) -> str | None:
+        """The turn that `start_turn` would answer `Busy` for."""
+        return None if self._active is None else self._active.id
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call *listener* with every update; returns what ends that."""
+        return self._publisher.subscribe(listener)
+
+    def replay_updates(self, after: int) -> list[Envelope] | None:
+        """Updates after that sequence; None: there is a gap, take a snapshot."""
+        return self._publisher.replay(after)
+
+    def snapshot(self) -> Snapshot:
+        """The session now; join it with the updates after its sequence."""
+        sequence, live = self._publisher.live()
+        return Snapshot(self.session_id, sequence, self.permission_mode, SANDBOX, live)
+
+    def pending_cards(self) -> list[PermissionRequest]:
+        """The cards that wait for an answer."""
+        turns = [t for t in (self._active, *self._calls.values()) if t is not None]
+        return [t.pending.request for t in turns if t.pending is not None]
+
+    # -- commands
+
+    async def start_turn(self, start: TurnStart) -> TurnAccepted:
+        """Register a turn and let it run; returns before the work is done.
+
+        Raises:
+            EmptyInput: the prompt has no text.
+            ReloadRequired: the session has to be opened again.
+            Busy: another turn is active; turns are never queued.
+        """
+        if not start.text.strip():
+            raise EmptyInput("the prompt is empty; write what the agent should do")
+        if self._reload_required:
+            raise ReloadRequired(
+                f"session {self.session_id!r} has to be reloaded: {self._reload_required}; "
+                f"`%agent resume {self.session_id}` does it"
+            )
+        if (known := self._known(start.client_request_id)) is not None:
+            return TurnAccepted(known)
+        if self._active is not None:
+            raise Busy(
+                f"turn {self._active.id} is still running in session {self.session_id!r}; "
+                "wait for it or cancel it",
+                turn_id=self._active.id,
+            )
+        turn = self._active = LiveTurn(
+            self.new_id("turn"), self.recorder, client_request_id=start.client_request_id
+        )
+        started = {"subject": clip(start.text), "client_request_id": start.client_request_id}
+        turn.publish(Update("turn_started", started))
+        turn.task = asyncio.get_running_loop().create_task(self._run(turn, start))
+        return TurnAccepted(turn.id)
+
+    def _known(self, client_request_id: str | None) -> str | None:
+        if client_request_id is None:
+            return None
+        for turn in (self._active, self._last):
+            if turn is not None and turn.client_request_id == client_request_id:
+                return turn.id
+        stored = self.dag.turn_by_request(client_request_id)
+        return None if stored is None else stored.id
+
+    async def _run(self, turn: LiveTurn, start: TurnStart) -> Outcome:
+        try:
+            turn.outcome = await run_turn(self, turn, start)
+        finally:
+            if turn.outcome is None:
+                turn.outcome = Outcome("failed", code="actor_stopped", message="the turn was lost")
+            self._active, self._last = None, turn
+            turn.ended.set()
+        return turn.outcome
+
+    async def wait(self, turn_id: str) -> Outcome:
+        """How that turn ended; waits for it while it runs.
+
+        Raises:
+            TurnNotActive: no such turn is known.
+        """
+        for turn in (self._active, self._last):
+            if turn is not None and turn.id == turn_id:
+                await turn.ended.wait()
+                if turn.outcome is not None:
+                    return turn.outcome
+        stored = self.dag.turns.get(turn_id)
+        if stored is None:
+            raise TurnNotActive(f"session {self.session_id!r} has no turn {turn_id!r}")
+        return stored_outcome(self.dag, stored)
+
+    async def run_turn(self, start: TurnStart) -> tuple[str, Outcome]:
+        """Start a turn and wait for its end; cancelling this cancels the turn, tidily."""
+        accepted = await self.start_turn(start)
+        try:
+            return accepted.turn_id, await self.wait(accepted.turn_id)
+        except asyncio.CancelledError:
+            if self.active_turn_id == accepted.turn_id:
+                await self.cancel_turn(accepted.turn_id)
+                await self.wait(accepted.turn_id)
+            raise
+
+    async def cancel_turn(self, turn_id: str) -> None:
+        """Stop the active turn; every tool call of it still gets its result.
+
+        Raises:
+            TurnNotActive: another turn, or none, is active.
+        """
+        turn = self._live(turn_id)
+        turn.cancelling = True
+        if turn.task is not None:
+            turn.task.cancel()
+
+    async def resolve_permission(
+        self, turn_id: str, tool_call_id: str, answer: PermissionAnswer
+    ) -> None:
+        """Answer the card of that tool call.
+
+        Raises:
+            TurnNotActive: another turn, or none, is active, or it is being cancelled.
+            PermissionNotPending: that call does not wait; the card that does stays.
+        """
+        turn = self._live(turn_id)
+        if turn.cancelling:
+            raise TurnNotActive(f"turn {turn_id!r} is being cancelled; the answer was not used")
+        card = turn.pending
+        if card is None or card.request.id != tool_call_id or card.answer.done():
+            raise PermissionNotPending(f"no card for call {tool_call_id!r} waits for an answer")
+        card.answer.set_result(answer)
+
+    async def set_permission_mode(self, mode: PermissionMode) -> None:
+        """Change what runs without asking, from the next call on; kept with the session."""
+        self.recorder.set_meta(mode=mode)
+
+    def add_rule(self, kind: str, rule: str) -> None:
+        """Add a rule to ``allow`` or ``deny``; kept with the session."""
+        rules = dict(self.rules)
+        if rule not in rules[kind]:
+            self.recorder.set_meta(rules={**rules, kind: [*rules[kind], rule]})
+
+    def remove_rule(self, rule: str) -> bool:
+        """Take a rule back; False when there is no such rule."""
+        rules = self.rules
+        kept = {kind: [r for r in listed if r != rule] for kind, listed in rules.items()}
+        if kept == rules:
+            return False
+        self.recorder.set_meta(rules=kept)
+        return True
+
+    def set_head(self, node_id: str | None) -> None:
+        """Move the active line to *node_id*.
+
+        Raises:
+            SessionActive: a turn runs.
+        """
+        if self._active is not None:
+            raise SessionActive(f"turn {self._active.id} is running; wait for it or cancel it")
+        self.store.set_head(node_id)
+
+    def require_reload(self, reason: str) -> None:
+        """Refuse further turns until the session is opened again."""
+        self._reload_required = reason
+
+    async def shutdown(self) -> None:
+        """Cancel what runs and wait for its end."""
+        for turn in [t for t in (self._active, *self._calls.values()) if t is not None]:
+            turn.cancelling = True
+            if turn.task is not None:
+                turn.task.cancel()
+                await turn.ended.wait()
+
+    def close(self) -> None:
+        """Flush and free the writer's lock."""
+        self.store.close()
+
+    def _live(self, turn_id: str) -> LiveTurn:
+        if self._active is not None and self._active.id == turn_id:
+            return self._active
+        if turn_id in self._calls:
+            return self._calls[turn_id]
+        raise TurnNotActive(f"turn {turn_id!r} of session {self.session_id!r} is not active")
+
+    # -- cards
+
+    async def ask(
+        self, turn: LiveTurn, request: PermissionRequest, asker: Asker
+    ) -> PermissionAnswer:
+        """Put a card up, one at a time, and return the first answer that comes."""
+        if self._cards is None:
+            self._cards = asyncio.Lock()
+        async with self._cards:
+            loop = asyncio.get_running_loop()
+            card = turn.pending = PendingCard(request, loop.create_future())
+            before = turn.phase
+            turn.enter(Phase.WAITING_PERMISSION)
+            turn.publish(Update("permission_requested", request.to_json()))
+            asking = loop.create_task(asker.decide(request))
+            answer: PermissionAnswer | None = None
+            try:
+                await asyncio.wait({card.answer, asking}, return_when=asyncio.FIRST_COMPLETED)
+                answer = card.answer.result() if card.answer.done() else asking.result()
+                return answer
+            finally:
+                asking.cancel()
+                turn.pending = None
+                said = "cancelled" if answer is None else answer.answer
+                how = "" if answer is None else answer.how
+                resolved = {"id": request.id, "answer": said, "how": how}
+                turn.publish(Update("permission_resolved", resolved))
+                if answer is not None:
+                    turn.enter(before)
+
+    # -- bare calls: short turns of their own, which may overlap
+
+    def begin_call(self, subject: str) -> LiveTurn:
+        """Store the start of a turn for one call made outside of any turn."""
+        turn = LiveTurn(self.new_id("turn"), self.recorder, visible=False)
+        self.recorder.begin_turn(
+            Turn(turn.id, "call", "running", clip(subject), self.dag.head, started_at=self.now())
+        )
+        self._calls[turn.id] = turn
+        return turn
+
+    def call_turn(self, turn_id: str) -> LiveTurn:
+        """The live turn that calls of *turn_id* belong to; kept while the turn is open."""
+        if self._active is not None and self._active.id == turn_id:
+            return self._active
+        return self._calls.setdefault(turn_id, LiveTurn(turn_id, self.recorder, visible=False))
+
+    def end_call(
+        self,
+        turn: LiveTurn,
+        status: TurnStatus,
+        failure: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store the end of such a turn."""
+        self._calls.pop(turn.id, None)
+        self.recorder.end_turn(turn.id, status, failure=failure, metadata=metadata)
+
+    def open_shared_turn(self, turn_id: str) -> None:
+        """Begin the turn that a block of code named, unless it is open or over."""
+        with self._shared_lock:
+            self._shared_turns[turn_id] = self._shared_turns.get(turn_id, 0) + 1
+            if turn_id not in self.dag.turns:
+                self.recorder.begin_turn(
+                    Turn(turn_id, "call", "running", turn_id, self.dag.head, started_at=self.now())
+                )
+
+    def close_shared_turn(self, turn_id: str, error: BaseException | None) -> None:
+        """End it when the last block that shares it leaves."""
+        with self._shared_lock:
+            self._shared_turns[turn_id] -= 1
+            if self._shared_turns[turn_id] > 0 or self.dag.turns[turn_id].status != "running":
+                return
+            del self._shared_turns[turn_id]
+            self._calls.pop(turn_id, None)
+            self.recorder.end_turn(turn_id, status_of(error))
+
+    def now(self) -> str:
+        """The time, UTC, ISO 8601."""
+        return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+
+
+def status_of(error: BaseException | None) -> TurnStatus:
+    """The status of a turn that ended with *error*."""
+    if error is None:
+        return "completed"
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+def stored_outcome(dag: Dag, turn: Turn) -> Outcome:
+    """The outcome of a turn that is over, from what is stored."""
+    failure = turn.failure or {}
+    if turn.status == "completed":
+        answer = dag.nodes.get(str(turn.metadata.get("answer")))
+        said = answer.output if answer is not None and answer.role == "llm" else None
+        return Outcome("completed", text="" if said is None else message_from_json(said).text)
+    if turn.status == "cancelled":
+        return Outcome("cancelled", message="the turn was cancelled")
+    message = str(failure.get("message", f"the turn is {turn.status}"))
+    return Outcome("failed", code=failure.get("code", "actor_stopped"), message=message)
+
+
+def _random_id(kind: str) -> str:
+    return f"{kind}-{uuid4().hex[:12]}"

@@ -1,0 +1,162 @@
+"""Entering a session: the one way in for every caller.
+
+A cell, a script, the command line, a worker and a test all come through `session_context` (or,
+for hosts that bring their own store, `session_scope`).
+"""
+
+from __future__ import annotations
+
+from contextvars import Token
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from op_jupyter.core.nodes import check_session_id
+from op_jupyter.engine import hooks, registry
+from op_jupyter.engine.context import SessionHandle, bind, unbind
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.store.base import Store
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.runtime import Runtime
+
+
+def open_handle(
+    session_id: str | None = None,
+    *,
+    store: Store | None = None,
+    runtime: Runtime | None = None,
+    turn_id: str | None = None,
+    id_prefix: str = "session",
+    timeout: float = 0.0,
+    **meta: Any,
+) -> SessionHandle:
+    """Open or create a session and return its handle; `close_handle` lets it go.
+
+    A given id that does not exist is created under that id; no id makes a new one.
+
+    Raises:
+        InvalidSessionId, SessionLocked, StoreError: see `store.base.Store.open`.
+    """
+    store = store if store is not None else hooks.defaults().default_store()
+    created = session_id is None or not store.exists(check_session_id(session_id))
+    if session_id is None:
+        session_id = f"{id_prefix}-{uuid4().hex[:12]}"
+    if created:
+        session_id = store.create_session(session_id, **meta)
+    agent = registry.acquire(store, session_id, timeout=timeout)
+    return SessionHandle(store, session_id, runtime, turn_id, created, agent)
+
+
+def close_handle(handle: SessionHandle) -> None:
+    """Flush pending commits and give the writer's lock back when nobody else holds it."""
+    registry.release(handle.agent)
+
+
+class session_context:  # noqa: N801 -- used like the functions of contextlib
+    """Run a block in a session: ``with session_context() as handle:`` (or ``async with``).
+
+    Leaving never ends the session: pass its id again to go on.
+
+    Args:
+        session_id: the session to go on with; None: a new one.  An id that does not exist is
+            created under that id (``handle.created`` tells).
+        agent_id: kept with a new session.
+        turn_id: a turn that all calls of the block belong to; None: each top-level call is a
+            turn of its own.
+        runtime: what calls use when none is passed to them.
+        create_runtime_if_none: build the configured runtime otherwise.  With no provider
+            configured the block still runs; the first model call says what to configure.
+        store: where sessions live; None: the default store.
+        id_prefix: start of a new session's id.
+        source: ``notebook``, ``cli``, ``library``, ``subprocess`` or ``test``; kept with a new
+            session.
+    """
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        *,
+        agent_id: str = "main",
+        turn_id: str | None = None,
+        runtime: Runtime | None = None,
+        create_runtime_if_none: bool = True,
+        store: Store | None = None,
+        id_prefix: str = "session",
+        source: str = "library",
+    ) -> None:
+        self._session_id = session_id
+        self._meta: dict[str, Any] = {"agent_id": agent_id, "source": source}
+        self._turn_id = turn_id
+        self._runtime = runtime
+        self._build_runtime = create_runtime_if_none and runtime is None
+        self._store = store
+        self._id_prefix = id_prefix
+        self._owned: Runtime | None = None
+        self._handle: SessionHandle | None = None
+        self._tokens: list[Token[Any]] = []
+
+    def __enter__(self) -> SessionHandle:
+        handle = open_handle(
+            self._session_id,
+            store=self._store,
+            turn_id=self._turn_id,
+            id_prefix=self._id_prefix,
+            **self._meta,
+        )
+        try:
+            runtime = self._configured_runtime() if self._build_runtime else self._runtime
+        except BaseException:
+            close_handle(handle)
+            raise
+        self._handle = handle = replace(handle, runtime=runtime)
+        if self._turn_id is not None:
+            handle.agent.open_shared_turn(self._turn_id)
+        self._tokens = bind(handle, self._turn_id, runtime)
+        return handle
+
+    def _configured_runtime(self) -> Runtime | None:
+        try:
+            self._owned = hooks.defaults().create_runtime()
+        except ConfigurationError:
+            # Said again, and in full, by the first call that needs a model.
+            return None
+        return self._owned
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        unbind(self._tokens)
+        handle = self._handle
+        if handle is None:
+            return
+        try:
+            if self._turn_id is not None:
+                handle.agent.close_shared_turn(self._turn_id, error)
+            if self._owned is not None:
+                self._owned.close()
+        finally:
+            close_handle(handle)
+
+    async def __aenter__(self) -> SessionHandle:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def session_scope(store: Store, session_id: str) -> session_context:
+    """Bind a session of a store of the host's choice, and nothing else.
+
+    No runtime is built and no default path is looked up.  A missing session is created.
+    """
+    return session_context(session_id, store=store, create_runtime_if_none=False)

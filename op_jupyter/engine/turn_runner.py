@@ -1,0 +1,167 @@
+"""One ``%%agent`` turn: the user's node, the loop, and always a final status.
+
+The first cause of a failure is the code that is kept, also when recording the failure fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from op_jupyter.core.messages import block_to_json
+from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.core.turn import Outcome, Phase
+from op_jupyter.core.updates import Update, clip
+from op_jupyter.engine.live import KEEP_HEAD, LiveTurn
+from op_jupyter.engine.steps import Plan, Progress, code_of, run_steps
+from op_jupyter.engine.tool_call import TurnEnd
+from op_jupyter.errors import OpenProgramError, StoreError, TurnFailed
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.session import AgentSession, TurnStart
+
+log = logging.getLogger(__name__)
+
+
+async def run_turn(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Outcome:
+    """Run *turn* to its end; never raises, whatever goes wrong."""
+    progress, started = Progress(), monotonic()
+    outcome = await _outcome(session, turn, start, progress)
+    outcome = _store_end(session, turn, outcome, progress)
+    turn.phase = Phase(outcome.status)
+    turn.publish(Update("turn_finished", _finished(outcome, monotonic() - started)))
+    return outcome
+
+
+async def _outcome(
+    session: AgentSession, turn: LiveTurn, start: TurnStart, progress: Progress
+) -> Outcome:
+    try:
+        user = _store_start(session, turn, start)
+        plan = Plan(
+            session=session,
+            turn=turn,
+            runtime=start.runtime,
+            tools=start.tools,
+            max_steps=start.max_steps,
+            asker=start.asker,
+            base=user.id,
+            predecessor=user.id,
+            spine=True,
+            model=start.model,
+            main_thread=start.main_thread,
+            world=start.world,
+        )
+        await run_steps(plan, (), progress)
+    except asyncio.CancelledError:
+        return _ended(progress, "cancelled", None, "the turn was cancelled")
+    except TurnEnd as end:
+        status = "cancelled" if end.status == "cancelled" else "failed"
+        return _ended(progress, status, end.code, end.message)
+    except Exception as error:  # the end of the line: a turn must always get a final status
+        if not isinstance(error, OpenProgramError):
+            log.warning("turn %s failed", turn.id, exc_info=True)
+        return _ended(progress, "failed", code_of(error), describe_error(error))
+    return _ended(progress, "completed", None, "")
+
+
+def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Node:
+    base = session.dag.head if start.base == KEEP_HEAD else start.base
+    session.recorder.begin_turn(
+        Turn(
+            turn.id,
+            "agent",
+            "running",
+            clip(start.text),
+            base,
+            start.client_request_id,
+            session.now(),
+            metadata=dict(start.metadata),
+        )
+    )
+    return session.recorder.append(
+        Node(
+            id=session.new_id("user"),
+            role="user",
+            name="user",
+            input=[block_to_json(b) for b in start.content],
+            status="completed",
+            predecessor=base,
+            metadata={"turn_id": turn.id, "label": clip(start.text), **start.metadata},
+        ),
+        advance_head=True,
+    )
+
+
+def _ended(progress: Progress, status: str, code: str | None, message: str) -> Outcome:
+    text = progress.text if status == "completed" else ""
+    return Outcome(
+        status,  # type: ignore[arg-type]
+        text,
+        code,  # type: ignore[arg-type]
+        message,
+        progress.steps,
+        progress.usage,
+    )
+
+
+def _store_end(
+    session: AgentSession, turn: LiveTurn, outcome: Outcome, progress: Progress
+) -> Outcome:
+    if turn.id not in session.dag.turns:
+        return outcome
+    failure = (
+        {"code": outcome.code, "message": outcome.message} if outcome.status == "failed" else None
+    )
+    try:
+        session.recorder.end_turn(
+            turn.id, outcome.status, failure=failure, metadata=end_metadata(progress)
+        )
+    except StoreError as error:
+        if outcome.status == "failed":
+            return outcome
+        return _ended(progress, "failed", "persistence_error", describe_error(error))
+    return outcome
+
+
+def end_metadata(progress: Progress) -> dict[str, object]:
+    """What a finished turn says about itself; its commit's trailers are made of it."""
+    return {
+        "model": progress.model,
+        "input_tokens": progress.usage.input_tokens,
+        "output_tokens": progress.usage.output_tokens,
+        "steps": progress.steps,
+        "answer": None if progress.node is None else progress.node.id,
+    }
+
+
+def failure_of(error: BaseException | None) -> dict[str, object] | None:
+    """The failure of a call's turn that *error* ended; None when it did not fail."""
+    if not isinstance(error, Exception):
+        return None
+    code = error.code if isinstance(error, TurnFailed) else code_of(error)
+    return {"code": code, "message": describe_error(error)}
+
+
+def describe_error(error: BaseException) -> str:
+    """*error* in one line; ours already say what to do."""
+    if isinstance(error, OpenProgramError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
+
+
+def _finished(outcome: Outcome, seconds: float) -> dict[str, object]:
+    return {
+        "status": outcome.status,
+        "text": outcome.text,
+        "code": outcome.code,
+        "message": outcome.message,
+        "steps": outcome.steps,
+        "usage": {
+            "input_tokens": outcome.usage.input_tokens,
+            "output_tokens": outcome.usage.output_tokens,
+        },
+        "seconds": round(seconds, 1),
+    }
