@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import inspect
 import select
-import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType, TracebackType
+from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, Final, Protocol
 
 import zmq
+
+from op_jupyter.notebook.interrupts import Interrupts
 
 COMM: Final = frozenset({"comm_open", "comm_msg", "comm_close"})
 AT_ONCE: Final = COMM | {"comm_info_request", "kernel_info_request"}
@@ -57,10 +57,7 @@ class Pump(Protocol):
     ) -> None: ...
 
     def wait(self, wake: int, timeout: float) -> None:
-        """Handle messages until one was handled, *wake* is readable, or *timeout* seconds passed.
-
-        An interrupt raises from here.
-        """
+        """Handle messages until *wake* is readable, or one came, or *timeout* seconds passed."""
 
 
 class PlainWait:
@@ -85,8 +82,8 @@ class PlainWait:
         select.select([wake], [], [], timeout)
 
 
-def open_pump(kernel: Any) -> Pump:
-    """A pump for *kernel*, ready to be entered by the main thread during a cell."""
+def open_pump(kernel: Any, interrupts: Interrupts) -> Pump:
+    """A pump for *kernel*, to be entered by the main thread during a cell, inside *interrupts*."""
     if kernel is None:
         return PlainWait()
     if threading.current_thread() is not threading.main_thread():
@@ -96,7 +93,7 @@ def open_pump(kernel: Any) -> Pump:
     missing += [f"stream.{name}" for name in _STREAM_API if not hasattr(stream, name)]
     if missing:
         return PlainWait(f"this ipykernel has no {', '.join(missing)}")
-    return CommPump(kernel, stream, reply_to)
+    return CommPump(kernel, stream, reply_to, interrupts)
 
 
 def _shell_channel(kernel: Any) -> tuple[Any, Any, list[str]]:
@@ -114,15 +111,19 @@ def _shell_channel(kernel: Any) -> tuple[Any, Any, list[str]]:
 
 
 class CommPump:
-    """Reads the main shell channel while it is entered.  Main thread only, one at a time."""
+    """Reads the main shell channel while it is entered.  Main thread only, one at a time.
+
+    It moves messages from one owner to another, so no interrupt may be raised inside it:
+    it is only used while `Interrupts` is entered.
+    """
 
     reason = ""
 
-    def __init__(self, kernel: Any, stream: Any, reply_to: Any) -> None:
+    def __init__(self, kernel: Any, stream: Any, reply_to: Any, interrupts: Interrupts) -> None:
         self._kernel = kernel
         self._stream = stream
         self._reply_to = reply_to
-        self._reading = False
+        self._interrupts = interrupts
         self._now: deque[Sequence[Any]] = deque()
         self._held: deque[Sequence[Any]] = deque()
         self._callback: Any = None
@@ -130,10 +131,9 @@ class CommPump:
 
     def __enter__(self) -> CommPump:
         kernel = self._kernel
-        with interrupts_held():
-            self._cell = (kernel._parent_ident["shell"], kernel.get_parent("shell"))
-            self._callback = self._stream._recv_callback
-            self._stream.on_recv(self._sort, copy=False)
+        self._cell = (kernel._parent_ident["shell"], kernel.get_parent("shell"))
+        self._callback = self._stream._recv_callback
+        self._stream.on_recv(self._sort, copy=False)
         return self
 
     def __exit__(
@@ -142,35 +142,30 @@ class CommPump:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with interrupts_held():
-            self._hand_back()
+        stream, callback = self._stream, self._callback
+        stream.on_recv(callback, copy=False)
+        # Before the cell ends: if it failed, the kernel aborts the execute requests among them.
+        for queue in (self._now, self._held):
+            while queue:
+                stream._run_callback(callback, queue.popleft())
+        # The socket's file descriptor is edge-triggered, and its edge may have passed.
+        stream.io_loop.add_callback(_read_again, stream)
 
     def wait(self, wake: int, timeout: float) -> None:
-        """Handle messages until one was handled, *wake* is readable, or *timeout* passed."""
+        """Handle messages until *wake* is readable, or one came, or *timeout* seconds passed."""
         poller = zmq.Poller()
         poller.register(self._stream.socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
-        ready = dict(poller.poll(timeout * 1000))
+        ready = dict(poller.poll(int(timeout * 1000)))
         if self._stream.socket not in ready:
             return
-        with interrupts_held():  # a message that left the socket must reach one of the queues
-            self._reading = True
-            try:
-                self._stream.flush(zmq.POLLIN)
-            finally:
-                self._reading = False
+        self._stream.flush(zmq.POLLIN)
         while self._now:
             self._handle(self._now.popleft())
 
-    def _sort(self, frames: Sequence[Any]) -> Any:
-        if not self._reading:
-            # The kernel's loop calls, not `wait`: an interrupt hit before `__exit__` could run.
-            callback = self._callback
-            self._hand_back()
-            return callback(frames)
+    def _sort(self, frames: Sequence[Any]) -> None:
         queue = self._now if self._kind(frames) in AT_ONCE else self._held
         queue.append(frames)
-        return None
 
     def _kind(self, frames: Sequence[Any]) -> str:
         """The message's type, without using its signature up; "" for what is no message."""
@@ -190,24 +185,16 @@ class CommPump:
         try:
             kernel._publish_status("busy", "shell")
             handler = kernel.shell_handlers[message["header"]["msg_type"]]
-            _finish(handler(self._reply_to, identities, message))
+            # Someone else's callback, of any length.
+            self._interrupts.call(lambda: _finish(handler(self._reply_to, identities, message)))
             if self._reply_to is self._stream:  # ipykernel 6 only queues what it sends
                 self._stream.flush(zmq.POLLOUT)
         finally:
             # ipywidgets holds updates back in the browser until it sees this idle.
             kernel._publish_status("idle", "shell")
+            # Without this the cell's own end would go to the comm message.
             kernel.set_parent(*self._cell, channel="shell")
             kernel._publish_status("busy", "shell")
-
-    def _hand_back(self) -> None:
-        stream, callback = self._stream, self._callback
-        stream.on_recv(callback, copy=False)
-        # Before the cell ends: if it failed, the kernel aborts the execute requests among them.
-        for queue in (self._now, self._held):
-            while queue:
-                stream._run_callback(callback, queue.popleft())
-        # The socket's file descriptor is edge-triggered, and its edge may have passed.
-        stream.io_loop.add_callback(_read_again, stream)
 
 
 def _finish(result: Any) -> None:
@@ -224,20 +211,3 @@ def _finish(result: Any) -> None:
 def _read_again(stream: Any) -> None:
     if not stream.closed():
         stream.flush(zmq.POLLIN)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Hold SIGINT back for a few statements that must not be cut in two."""
-    previous = signal.getsignal(signal.SIGINT)
-    seen: list[FrameType | None] = []
-    if previous is None:  # installed by C code: Python could not put it back
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda _number, frame: seen.append(frame))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if seen and callable(previous):
-            previous(signal.SIGINT, seen[-1])

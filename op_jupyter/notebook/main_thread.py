@@ -1,0 +1,195 @@
+"""The thread that holds the cell, lent to what runs in the background.
+
+While a cell waits for a turn, its thread handles clicks, runs what has to run there (the
+`python` tool, `input()`), and notices the stop button.  While no cell waits (an ``await`` in
+the cell, a call from another thread), jobs go through the kernel's own event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from op_jupyter.notebook.interrupts import Interrupts
+from op_jupyter.notebook.pump import Pump, open_pump
+
+T = TypeVar("T")
+
+WAIT_SECONDS: Final = 0.2
+"""Longest sleep of the waiting thread: a signal may have been taken by another thread."""
+KICK_SECONDS: Final = 1.0
+"""How often a job that was cancelled and does not stop is interrupted again."""
+
+
+class Wake:
+    """A file descriptor that becomes readable, so that one wait covers messages and jobs."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    @property
+    def fd(self) -> int:
+        """What to wait for."""
+        return self._reader
+
+    def set(self) -> None:
+        """Wake the waiting thread; from any thread, and from a signal handler."""
+        with contextlib.suppress(BlockingIOError):  # full: it is awake already
+            os.write(self._writer, b"w")
+
+    def clear(self) -> None:
+        """Forget earlier calls of `set`."""
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._reader, 4096)) == 4096:
+                pass
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class _Job(Generic[T]):
+    """Something to run on the main thread, in the context of who asked."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._context = contextvars.copy_context()
+        self.value: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.over = threading.Event()
+        self.running = False
+
+    def call(self) -> T:
+        return self._context.run(self._function)
+
+    def is_running(self) -> bool:
+        return self.running
+
+
+class LentThread:
+    """The main thread of a kernel or a terminal.  Implements `tools.base.MainThread`.
+
+    Attributes:
+        interrupts: entered by whoever must not be cut short by the stop button.
+    """
+
+    def __init__(self, kernel: Any = None) -> None:
+        self._kernel = kernel
+        self._wake = Wake()
+        self.interrupts = Interrupts(self._wake.set)
+        self._jobs: deque[_Job[Any]] = deque()
+        self._ending = threading.Lock()  # between a job's end and an interrupt meant for it
+        self._pump: Pump | None = None
+
+    # -- on the main thread
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a cell waits, so that jobs and clicks are handled at once."""
+        return self._pump is not None
+
+    def why_no_clicks(self) -> str:
+        """Why clicks cannot reach a busy cell in this kernel, or ""."""
+        return open_pump(self._kernel, self.interrupts).reason
+
+    def wait(self, future: concurrent.futures.Future[Any]) -> None:
+        """Lend this thread until *future* is done.
+
+        Raises:
+            KeyboardInterrupt: the stop button.
+        """
+        future.add_done_callback(lambda _future: self._wake.set())
+        with self.interrupts:
+            if self._pump is not None:  # inside a job of an outer wait, whose pump goes on
+                self._serve(self._pump, future)
+                return
+            with open_pump(self._kernel, self.interrupts) as self._pump:
+                try:
+                    self._serve(self._pump, future)
+                finally:
+                    self._pump = None
+
+    def _serve(self, pump: Pump, future: concurrent.futures.Future[Any]) -> None:
+        while not future.done():
+            self.interrupts.check()
+            if self._jobs:
+                self._run_next()
+            else:
+                pump.wait(self._wake.fd, WAIT_SECONDS)
+                self._wake.clear()
+
+    def _run_next(self) -> None:
+        job = self._jobs.popleft()
+        if not job.value.set_running_or_notify_cancel():
+            return
+        job.running = True
+        error: BaseException | None = None
+        value: Any = None
+        try:
+            value = self.interrupts.call(job.call)
+        except BaseException as raised:  # noqa: BLE001 -- it belongs to who asked
+            error = raised
+        with self._ending:
+            job.running = False
+        self._deliver(job, value, error)
+        job.over.set()
+
+    def _deliver(self, job: _Job[Any], value: Any, error: BaseException | None) -> None:
+        if isinstance(error, KeyboardInterrupt) or self.interrupts.noted:
+            # Also when the code swallowed the interrupt: stop means stop.  A task that gets a
+            # KeyboardInterrupt takes its whole event loop down, so it is told in its own words.
+            job.value.set_exception(asyncio.CancelledError())
+        elif error is not None:
+            job.value.set_exception(error)
+        else:
+            job.value.set_result(value)
+
+    # -- on the background loop
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run *function* on the main thread and return its value.
+
+        Cancelling interrupts it there, and waits until it is over.
+        """
+        job = _Job(function)
+        self._jobs.append(job)
+        self._wake.set()
+        self._run_between_cells()
+        try:
+            return await asyncio.wrap_future(job.value)
+        except asyncio.CancelledError:
+            await self._stop(job)
+            raise
+
+    async def _stop(self, job: _Job[Any]) -> None:
+        if job.value.cancel():  # it never began
+            return
+        while not job.over.is_set():
+            with self._ending:
+                if job.running:
+                    self.interrupts.kick(job.is_running)
+            await asyncio.to_thread(job.over.wait, KICK_SECONDS)
+
+    def _run_between_cells(self) -> None:
+        loop = getattr(self._kernel, "io_loop", None)
+        if loop is not None:
+            loop.add_callback(self._run_all)
+
+    def _run_all(self) -> None:
+        with self.interrupts:
+            while self._jobs:
+                self._run_next()
+            self.interrupts.clear()
+
+    def close(self) -> None:
+        """Give up what was taken from the system.  Nobody may wait any more."""
+        self._wake.close()
