@@ -12,7 +12,21 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-PARTS: Final = ("text", "layout", "fold", "view")
+PARTS: Final = (
+    "text",
+    "dom",
+    "icons",
+    "words",
+    "highlight",
+    "inline",
+    "markdown",
+    "layout",
+    "fold",
+    "graph",
+    "card",
+    "calls",
+    "view",
+)
 _IMPORT: Final = re.compile(r'^import [^;]*? from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)

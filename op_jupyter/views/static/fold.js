@@ -51,6 +51,14 @@ export class TurnFold {
     this.state = state;
     this.nodes = new Map(state.nodes.map((node) => [node.id, node]));
     this.calls = new Map(state.calls.map((call) => [call.id, call]));
+    // Ids of nodes that changed since somebody last looked.
+    this.touched = new Set(this.nodes.keys());
+  }
+
+  takeTouched() {
+    const nodes = [...this.touched].map((id) => this.nodes.get(id));
+    this.touched.clear();
+    return nodes;
   }
 
   // Returns whether anything changed: what is known already is no news.
@@ -170,6 +178,7 @@ const HANDLERS = {
     });
   },
   node_appended(fold, data) {
+    fold.touched.add(data.id);
     const known = fold.nodes.get(data.id);
     if (known) {
       Object.assign(known, data);
@@ -180,7 +189,9 @@ const HANDLERS = {
   },
   node_updated(fold, data) {
     const known = fold.nodes.get(data.id);
-    if (known) Object.assign(known, data);
+    if (!known) return;
+    Object.assign(known, data);
+    fold.touched.add(data.id);
   },
 };
 

@@ -1,0 +1,117 @@
+// Tool calls: one line each, arguments and result on demand.
+import { h, replace } from "./dom.js";
+import { coloured } from "./highlight.js";
+import { icon } from "./icons.js";
+import { count, oneLine } from "./text.js";
+import { ANSWER_WORDS, lookOf, seconds } from "./words.js";
+
+const SHOWN_CHARS = 20_000;
+const PREVIEW_CHARS = 160;
+
+export class CallList {
+  constructor() {
+    this.title = h("span");
+    this.list = h("div");
+    this.element = h("div", { class: "opv-calls" }, h("p", { class: "opv-label" }, icon("tool"), this.title), this.list);
+    this.rows = new Map();
+  }
+
+  update(calls, waitingId) {
+    this.title.textContent = `Tool calls, ${calls.length}`;
+    for (const call of calls) {
+      let row = this.rows.get(call.id);
+      if (!row) {
+        row = new CallRow();
+        this.rows.set(call.id, row);
+        this.list.append(row.element);
+      }
+      row.update(call, call.id === waitingId);
+    }
+  }
+}
+
+class CallRow {
+  constructor() {
+    this.summary = h("summary");
+    this.body = h("div", { class: "opv-body" });
+    this.element = h("details", { class: "opv-call", ontoggle: () => this.fill() }, this.summary, this.body);
+  }
+
+  update(call, waits) {
+    const key = JSON.stringify([call, waits]);
+    if (key === this.key) return;
+    this.key = key;
+    this.call = call;
+    const look = lookOf(waits ? "waiting" : call.state);
+    const answer = call.answer && !waits ? `, ${call.edited ? "edited and " : ""}${ANSWER_WORDS[call.answer] ?? call.answer}` : "";
+    const word = call.state === "denied" ? look.word : look.word + answer;
+    replace(
+      this.summary,
+      icon("chevron", { class: "opv-i opv-chev" }),
+      icon("tool", { class: "opv-i opv-off" }),
+      h("code", {}, h("b", {}, call.name)),
+      h("code", { class: "opv-arg" }, lastLine(call) || preview(call.name, call.arguments)),
+      h("span", { class: `opv-state opv-${look.tone}` }, icon(look.icon), h("span", {}, word)),
+      h("span", { class: "opv-time" }, seconds(call.seconds)),
+    );
+    this.fill();
+  }
+
+  fill() {
+    if (!this.element.open) return;
+    const { call } = this;
+    const [code, language] = readable(call.name, call.arguments);
+    const shown = call.text || call.progress;
+    replace(
+      this.body,
+      code ? textBox("Arguments", coloured(code.slice(0, SHOWN_CHARS), language), code) : null,
+      shown ? textBox(call.text ? "Result" : "Output so far", [shown.slice(0, SHOWN_CHARS)], shown) : null,
+      code || shown ? null : h("p", { class: "opv-muted" }, "No arguments, no result."),
+    );
+  }
+}
+
+function textBox(label, children, whole) {
+  const box = h("pre", { class: "opv-box", tabindex: "0", "aria-label": label }, children);
+  if (whole.length <= SHOWN_CHARS) return box;
+  const all = () => replace(box, whole);
+  box.append("\n", h("button", { type: "button", class: "opv-btn opv-sm", onclick: all }, `Show all ${whole.length} characters`));
+  return box;
+}
+
+function lastLine(call) {
+  return call.progress ? oneLine(call.progress.trimEnd().split("\n").at(-1), PREVIEW_CHARS) : "";
+}
+
+function argumentsOf(text) {
+  try {
+    const value = JSON.parse(text);
+    return value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+// The arguments for reading: code as code, a single text as it is, else indented JSON.
+function readable(name, text) {
+  const values = argumentsOf(text);
+  if (!values) return [text, ""];
+  const names = Object.keys(values);
+  if (names.length === 1 && names[0] === "code") return [String(values.code), "python"];
+  if (names.length === 1 && names[0] === "command") return [String(values.command), "shell"];
+  return [names.length ? JSON.stringify(values, null, 2) : "", "json"];
+}
+
+// The arguments in one line.
+export function preview(name, text) {
+  const values = argumentsOf(text);
+  if (!values) return oneLine(text, PREVIEW_CHARS);
+  const names = Object.keys(values);
+  if (names.length === 1 && Array.isArray(values[names[0]])) {
+    return count(values[names[0]].length, name === "update_plan" ? "step" : "item");
+  }
+  if (names.length === 1 && /^(code|command)$/.test(names[0])) {
+    return oneLine(String(values[names[0]]).trim().replaceAll("\n", "; "), PREVIEW_CHARS);
+  }
+  return oneLine(names.map((key) => `${key}=${JSON.stringify(values[key])}`).join(", "), PREVIEW_CHARS);
+}

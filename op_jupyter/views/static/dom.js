@@ -1,0 +1,47 @@
+// Elements made one by one. Text from a model or a tool only ever becomes a text node or a plain
+// attribute: nothing here, or built on it, parses HTML.
+import { visible } from "./text.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// `on*` attributes are listeners, `false` and `null` leave an attribute or a child out.
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  put(element, children);
+  return element;
+}
+
+function put(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : visible(child));
+  }
+}
+
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function s(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export function replace(element, ...children) {
+  element.replaceChildren();
+  put(element, children);
+  return element;
+}
+
+// Text that only changes when it has to, so that live regions speak once.
+export function setText(element, text) {
+  const shown = visible(text);
+  if (element.textContent !== shown) element.textContent = shown;
+}
+
+export function show(element, wanted) {
+  if (element.hidden === wanted) element.hidden = !wanted;
+}

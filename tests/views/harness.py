@@ -1,0 +1,106 @@
+"""A page with the widget in it and no Jupyter around it: the test is the kernel."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from op_jupyter.views.bundle import css, esm
+
+CHROMIUM_ARGS: Final = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+# What JupyterLab's themes set; "none" leaves the view to its own fallbacks.
+LIGHT: Final = """--jp-layout-color0:#fff;--jp-layout-color1:#fff;--jp-layout-color2:#eee;
+--jp-border-color1:#bdbdbd;--jp-border-color2:#e0e0e0;--jp-ui-font-color0:#000;
+--jp-ui-font-color1:rgba(0,0,0,.87);--jp-ui-font-color2:rgba(0,0,0,.54);
+--jp-brand-color1:#1976d2;--jp-success-color1:#388e3c;--jp-warn-color1:#f57c00;
+--jp-error-color1:#d32f2f;--jp-info-color1:#0097a7;--jp-cell-editor-background:#f5f5f5;
+--jp-mirror-editor-keyword-color:#008000;--jp-mirror-editor-string-color:#ba2121;
+--jp-mirror-editor-number-color:#080;--jp-mirror-editor-comment-color:#408080;
+--jp-mirror-editor-operator-color:#aa22ff;color-scheme:light"""
+DARK: Final = """--jp-layout-color0:#111;--jp-layout-color1:#212121;--jp-layout-color2:#424242;
+--jp-border-color1:#616161;--jp-border-color2:#424242;--jp-ui-font-color0:#fff;
+--jp-ui-font-color1:rgba(255,255,255,.87);--jp-ui-font-color2:rgba(255,255,255,.54);
+--jp-brand-color1:#2196f3;--jp-success-color1:#4caf50;--jp-warn-color1:#ff9800;
+--jp-error-color1:#f44336;--jp-info-color1:#00bcd4;--jp-cell-editor-background:#212121;
+--jp-mirror-editor-keyword-color:#4caf50;--jp-mirror-editor-string-color:#ff7070;
+--jp-mirror-editor-number-color:#66bb6a;--jp-mirror-editor-comment-color:#408080;
+--jp-mirror-editor-operator-color:#aa22ff;color-scheme:dark"""
+
+_PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Turn</title>
+<style>body.light{%s}body.dark{%s}body.light{background:#fff}body.dark{background:#111}
+main{width:860px;padding:8px}</style><style>%s</style></head>
+<body class="%s" data-jp-theme-light="%s"><main><h1 hidden>Notebook</h1><div id="out"></div></main>
+</body></html>"""
+
+_START: Final = """async (source) => {
+  const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
+  const module = (await import(url)).default;
+  window.sent = [];
+  const listeners = new Set();
+  window.saved = {status: "running"};
+  window.model = {
+    get: (key) => (key === "state" ? window.saved : undefined),
+    set() {}, save_changes() {},
+    on: (event, callback) => event === "msg:custom" && listeners.add(callback),
+    off: (event, callback) => listeners.delete(callback),
+    send: (message) => window.sent.push(JSON.parse(JSON.stringify(message))),
+  };
+  window.deliver = (message) => listeners.forEach((callback) => callback(message));
+  window.show = (id) => {
+    const el = document.createElement("div");
+    el.id = id;
+    document.getElementById("out").append(el);
+    return module.render({model: window.model, el});
+  };
+  window.cleanup = window.show("view");
+}"""
+
+
+class ViewPage:
+    """One rendered view, and the messages that pass between it and its kernel."""
+
+    def __init__(self, page: Any, theme: str = "light") -> None:
+        self.page = page
+        self.problems: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (self.problems.append("dialog"), dialog.dismiss()))
+        page.on("request", self._note_request)
+        flag = {"light": "true", "dark": "false"}.get(theme, "")
+        html = _PAGE % (LIGHT, DARK, css(), theme, flag)
+        if not flag:
+            html = html.replace(' data-jp-theme-light=""', "")
+        page.set_content(html)
+        page.evaluate(_START, esm())
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith(("blob:", "data:", "about:")):
+            self.problems.append(f"fetched {request.url}")
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """What the view has sent to its kernel, in order."""
+        found: list[dict[str, Any]] = self.page.evaluate("window.sent")
+        return found
+
+    def deliver(self, message: dict[str, Any]) -> None:
+        """Hand the view one message from its kernel, and wait until it is drawn."""
+        self.page.evaluate("message => window.deliver(message)", message)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for two frames: one to draw, one to have drawn."""
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
+    def load(self, state: dict[str, Any], **more: Any) -> None:
+        """Answer ``ready`` with *state*."""
+        self.deliver({"kind": "snapshot", "state": state, "now_ms": 0, "expired": False, **more})
