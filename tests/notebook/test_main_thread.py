@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import signal
 import threading
@@ -39,9 +40,7 @@ def wait(lent: LentThread, job: Job[object]) -> object:
         lent.wait(job.future)
     except KeyboardInterrupt:
         job.cancel()
-        with lent.interrupts:
-            lent.interrupts.clear()
-            lent.wait(job.future)
+        concurrent.futures.wait([job.future])
         raise
     return job.future.result()
 
