@@ -3,7 +3,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-PREPARE := $(PYTHON) tests/tools/prepare.py
+PREPARE := $(PYTHON) tests/support/prepare.py
 PYTEST := $(BIN)/python -m pytest
 MARKED := kernel or browser or slow or localmodel or notebooks
 

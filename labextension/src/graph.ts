@@ -1,69 +1,38 @@
-/**
- * Saved nodes as rows to draw. The kernel laid them out: this file never moves a node, it only
- * closes gaps in the numbering and joins the nodes that share a row (calls of one loop).
- */
+/** The graph of a saved turn: the live view's own list and details, without what needs a kernel. */
 
-import { mostUrgent, type StatusLook } from './status';
+import { h } from '../../op_jupyter/views/static/dom.js';
+import { DetailsPanel, GraphView } from '../../op_jupyter/views/static/graph.js';
+
 import type { GraphNode } from './turn';
 
-export interface Row {
-  index: number;
-  lane: number;
-  nodes: GraphNode[];
-  first: GraphNode;
-  look: StatusLook;
-  predecessor: Row | null;
-  caller: Row | null;
-}
+class SavedDetails extends DetailsPanel {
+  constructor(graph: GraphView) {
+    super(graph, { ask: null, act: null });
+  }
 
-export interface Graph {
-  rows: Row[];
-  laneCount: number;
-}
-
-export function layOut(nodes: GraphNode[]): Graph {
-  const lanes = [...new Set(nodes.map(node => node.lane))].sort((a, b) => a - b);
-  const laneIndex = new Map(lanes.map((lane, index) => [lane, index]));
-  const byRow = new Map<number, GraphNode[]>();
-  for (const node of nodes) {
-    const shared = byRow.get(node.row);
-    if (shared) {
-      shared.push(node);
-    } else {
-      byRow.set(node.row, [node]);
+  /** Tokens and times are not saved, so that a rerun of the notebook gives the same file. */
+  override facts(): HTMLElement {
+    const facts: HTMLElement = super.facts();
+    for (const term of facts.querySelectorAll('dt')) {
+      if (term.textContent === 'Tokens' || term.textContent === 'Time') {
+        term.nextElementSibling?.remove();
+        term.remove();
+      }
     }
+    return facts;
   }
-  const rows: Row[] = [...byRow.entries()]
-    .sort(([a], [b]) => a - b)
-    .flatMap(([, group]) => (group[0] ? [{ first: group[0], group }] : []))
-    .map(({ first, group }, index) => ({
-      index,
-      first,
-      nodes: group,
-      lane: laneIndex.get(first.lane) ?? 0,
-      look: mostUrgent(group.map(node => node.status)),
-      predecessor: null,
-      caller: null
-    }));
-  const rowOf = new Map(rows.flatMap(row => row.nodes.map(node => [node.id, row] as const)));
-  for (const row of rows) {
-    row.predecessor = earlier(row, rowOf, row.first.predecessor);
-    row.caller = earlier(row, rowOf, row.first.caller);
+
+  /** No buttons: a saved node has no id that means something elsewhere, and no kernel to act. */
+  override buttons(): null {
+    return null;
   }
-  return { rows, laneCount: lanes.length };
 }
 
-/** The row an edge comes from; an edge from a node that was not saved, or from below, is no edge. */
-function earlier(row: Row, rowOf: Map<number, Row>, id: number | null): Row | null {
-  const other = id === null ? undefined : rowOf.get(id);
-  return other && other.index < row.index ? other : null;
-}
-
-/** What a screen reader says for *row*. */
-export function describe(row: Row): string {
-  const { first, nodes, look, caller } = row;
-  const times = nodes.length > 1 ? `, ${nodes.length} times` : '';
-  const by = caller ? `, called by ${caller.first.name}` : '';
-  const label = first.label ? `, ${first.label}` : '';
-  return `${first.kind} ${first.name}${times}, ${look.word}${label}${by}`;
+export function savedGraph(nodes: GraphNode[]): HTMLElement {
+  const graph = new GraphView((row: unknown, node: unknown) => details.look(row, node));
+  const details: SavedDetails = new SavedDetails(graph);
+  graph.followButton.remove(); // nothing grows
+  graph.update(nodes, null);
+  graph.select(0);
+  return h('div', { class: 'opv-dag' }, graph.element, details.element);
 }

@@ -4,17 +4,22 @@ import { markdownRendererFactory, MimeModel } from '@jupyterlab/rendermime';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Panel, Widget } from '@lumino/widgets';
 
-import { html } from './dom';
-import { GraphView } from './graph-view';
-import { icon } from './icons';
+// The live view's modules: what they make from text is text nodes, never parsed HTML.
+import { h } from '../../op_jupyter/views/static/dom.js';
+import { icon } from '../../op_jupyter/views/static/icons.js';
+import { count, visible } from '../../op_jupyter/views/static/text.js';
+import { lookOf } from '../../op_jupyter/views/static/words.js';
+import { savedGraph } from './graph';
 import { withoutRemoteImages } from './sanitizer';
-import { lookOf } from './status';
-import { type Call, readTurn, type Turn } from './turn';
+import { type Call, type GraphNode, readTurn, type Turn } from './turn';
 
 export class SavedTurn extends Panel implements IRenderMime.IRenderer {
   constructor(private readonly options: IRenderMime.IRendererOptions) {
     super();
-    this.addClass('op-turn');
+    this.addClass('opv');
+    this.addClass('op-saved-turn');
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', 'Agent turn, saved');
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
@@ -22,20 +27,18 @@ export class SavedTurn extends Panel implements IRenderMime.IRenderer {
     for (const widget of [...this.widgets]) {
       widget.dispose();
     }
-    this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', 'Agent turn, saved');
     if ('problem' in reading) {
       this.add(note(reading.problem));
       await this.addAnswer(reading.answer);
       return;
     }
-    const turn = reading.turn;
+    const { turn } = reading;
     await this.addAnswer(turn.answer);
     if (turn.calls.length > 0) {
-      this.add(html('div', { class: 'op-calls' }, ...turn.calls.map(callDetails)));
+      this.add(h('div', { class: 'opv-calls' }, turn.calls.map(callDetails)));
     }
     if (turn.nodes.length > 0) {
-      this.addGraph(turn);
+      this.add(graphDetails(turn.nodes));
     }
     this.add(summaryLine(turn));
   }
@@ -56,71 +59,75 @@ export class SavedTurn extends Panel implements IRenderMime.IRenderer {
     renderer.addClass('op-answer');
     this.addWidget(renderer);
     // Never trusted: a saved answer is a model's text even in a notebook that the user trusts.
-    await renderer.renderModel(new MimeModel({ data: { 'text/markdown': answer }, trusted: false }));
-  }
-
-  private addGraph(turn: Turn): void {
-    const title = `Graph, ${turn.nodes.length} ${turn.nodes.length === 1 ? 'node' : 'nodes'}`;
-    const graph = new GraphView(turn.nodes);
-    const details = html(
-      'details',
-      { class: 'op-call op-graph', open: '' },
-      html('summary', {}, icon('chevron', { class: 'op-icon op-chevron' }), icon('graph'), title)
-    );
-    const holder = new Widget({ node: details });
-    this.addWidget(holder);
-    Widget.attach(graph, details);
-    holder.disposed.connect(() => graph.dispose());
+    const data = { 'text/markdown': visible(answer) };
+    await renderer.renderModel(new MimeModel({ data, trusted: false }));
   }
 }
 
 function callDetails(call: Call): HTMLElement {
-  const look = lookOf(call.status);
-  const body = html('div', { class: 'op-call-body' });
-  if (call.arguments) {
-    body.append(box('Arguments', call.arguments));
-  }
-  if (call.result) {
-    body.append(box('Result', call.result));
-  }
-  if (!body.hasChildNodes()) {
-    body.append(html('p', { class: 'op-muted' }, 'No arguments, no result.'));
-  }
-  return html(
+  const boxes = [
+    ['Arguments', call.arguments],
+    ['Result', call.result]
+  ].filter(([, text]) => text);
+  return h(
     'details',
-    { class: 'op-call' },
-    html(
+    { class: 'opv-call' },
+    h(
       'summary',
       {},
-      icon('chevron', { class: 'op-icon op-chevron' }),
+      chevron(),
       icon('tool'),
-      html('code', { class: 'op-name' }, call.name),
-      html('code', { class: 'op-arguments' }, call.arguments.replace(/\s+/g, ' ')),
-      html('span', { class: `op-status op-${look.tone}` }, icon(look.icon), look.word)
+      h('code', {}, h('b', {}, call.name)),
+      h('code', { class: 'opv-arg' }, call.arguments),
+      status(call.status)
     ),
-    body
+    h(
+      'div',
+      { class: 'opv-body' },
+      boxes.map(([label, text]) =>
+        h('pre', { class: 'opv-box', tabindex: '0', 'aria-label': label }, text)
+      ),
+      boxes.length === 0 && h('p', { class: 'opv-muted' }, 'No arguments, no result.')
+    )
   );
 }
 
-function box(label: string, text: string): HTMLElement {
-  return html('pre', { class: 'op-box', 'aria-label': label, tabindex: '0' }, text);
+function graphDetails(nodes: GraphNode[]): HTMLElement {
+  return h(
+    'details',
+    { class: 'opv-call op-graph', open: true },
+    h('summary', {}, chevron(), icon('graph'), `Graph, ${count(nodes.length, 'node')}`),
+    savedGraph(nodes)
+  );
+}
+
+/** The words after the status are kept, as in "done, allowed once". */
+function status(words: string): HTMLElement {
+  const first = /^[a-z_]+/.exec(words)?.[0] ?? '';
+  const look = lookOf(first === 'done' ? 'completed' : first);
+  const shown = words === first ? look.word : words;
+  return h('span', { class: `opv-state opv-${look.tone}` }, icon(look.icon), h('span', {}, shown));
+}
+
+function chevron(): SVGElement {
+  return icon('chevron', { class: 'opv-i opv-chev' });
 }
 
 function note(problem: string): HTMLElement {
-  return html(
+  return h(
     'div',
     { class: 'op-note', role: 'note' },
-    html('span', { class: 'op-warn' }, icon('alert')),
-    html('p', {}, problem)
+    h('span', { class: 'opv-warn' }, icon('alert')),
+    h('p', {}, problem)
   );
 }
 
 function summaryLine(turn: Turn): HTMLElement {
   const look = lookOf(turn.status);
-  return html(
+  return h(
     'div',
     { class: 'op-summary' },
-    html('span', { class: `op-${look.tone}` }, icon(look.icon)),
+    h('span', { class: `opv-${look.tone}` }, icon(look.icon)),
     turn.summary || `OpenProgram: ${turn.status || look.word}`
   );
 }

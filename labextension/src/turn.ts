@@ -36,6 +36,13 @@ export interface Turn {
 export type Reading = { turn: Turn } | { answer: string; problem: string };
 
 const KINDS: readonly string[] = ['user', 'model', 'function', 'tool'];
+// The graph counts statuses by the store's words; tool results and people use others.
+const STORED_STATUS: Record<string, string> = {
+  succeeded: 'completed',
+  done: 'completed',
+  ok: 'completed',
+  failed: 'error'
+};
 const KIND_OF_ROLE: Record<string, Kind> = { user: 'user', llm: 'model', code: 'function' };
 
 /** Read *data*; files are edited by hand and written by other versions, so nothing is assumed. */
@@ -83,7 +90,7 @@ function readNode(data: unknown): GraphNode[] {
       kind: KINDS.includes(kind) ? (kind as Kind) : (KIND_OF_ROLE[text(node.role)] ?? 'function'),
       name: text(node.name),
       label: text(node.label),
-      status: text(node.status),
+      status: STORED_STATUS[text(node.status)] ?? text(node.status),
       predecessor: count(node.predecessor),
       caller: count(node.caller)
     }

@@ -22,7 +22,7 @@ def ipykernel(request: pytest.FixtureRequest) -> str:
     version = str(request.param)
     if not interpreter(version).exists():
         pytest.skip(
-            f"no environment for ipykernel {version}: python3 tests/tools/prepare.py kernels"
+            f"no environment for ipykernel {version}: python3 tests/support/prepare.py kernels"
         )
     return version
 

@@ -27,7 +27,7 @@ PATIENCE = 30.0
 
 
 def interpreter(ipykernel: str) -> Path:
-    """The Python of the environment that `tests/tools/prepare.py kernels` makes."""
+    """The Python of the environment that `tests/support/prepare.py kernels` makes."""
     return ENVIRONMENTS / f"ipykernel-{ipykernel}" / "bin" / "python"
 
 

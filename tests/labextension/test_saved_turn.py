@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, Request, sync_playwright
-from tools.lab import CHROMIUM_ARGS, LabServer, running_lab
+from support.lab import CHROMIUM_ARGS, LabServer, running_lab
 
 pytestmark = [
     pytest.mark.browser,
@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 MIME = "application/vnd.openprogram.turn+json"
-HOSTILE = '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">'
+HOSTILE = '\u202e</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">'
 NOTEBOOK_7_ALWAYS_RAISES = "reading 'schema'"
 
 
@@ -121,7 +121,7 @@ def page(server: LabServer, requests: list[Request]) -> Iterator[Page]:
         page.goto(server.page("saved.ipynb"))
         # The notebook names no kernel, so the front end always asks; the answer is: none.
         page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
-        page.locator(".op-turn").nth(2).wait_for(timeout=30_000)
+        page.locator(".op-saved-turn").nth(2).wait_for(timeout=30_000)
         yield page
         browser.close()
     assert [error for error in errors if NOTEBOOK_7_ALWAYS_RAISES not in error] == []
@@ -129,22 +129,22 @@ def page(server: LabServer, requests: list[Request]) -> Iterator[Page]:
 
 @pytest.fixture
 def turn(page: Page) -> Locator:
-    return page.locator(".op-turn").nth(0)
+    return page.locator(".op-saved-turn").nth(0)
 
 
 def test_answer_calls_graph_and_summary_are_drawn(turn: Locator) -> None:
     assert turn.locator(".op-answer td").all_inner_texts() == ["2024-03", "182,440"]
-    assert turn.locator(".op-calls .op-name").all_inner_texts() == ["python", "read_file"]
-    assert "done, allowed once" in turn.locator(".op-calls .op-status").first.inner_text()
+    assert turn.locator(".opv-calls summary b").all_inner_texts() == ["python", "read_file"]
+    assert "done, allowed once" in turn.locator(".opv-calls .opv-state").first.inner_text()
     assert turn.locator("[role=option]").count() == 6
     assert turn.locator(".op-summary").inner_text().startswith("OpenProgram: completed")
 
 
 def test_calls_open_to_arguments_and_result(turn: Locator) -> None:
-    call = turn.locator(".op-calls details").nth(1)
+    call = turn.locator(".opv-calls details").nth(1)
     call.locator("summary").click()
 
-    assert call.locator(".op-box").all_inner_texts() == ["notes.md", "not found"]
+    assert call.locator(".opv-box").all_inner_texts() == ["notes.md", "not found"]
 
 
 def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) -> None:
@@ -155,8 +155,9 @@ def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) ->
     row.click()
     turn.get_by_role("button", name="Next call").click()
 
-    assert "call 2 of 2" in turn.locator(".op-details").inner_text()
-    assert "2024-02" in turn.locator(".op-details").inner_text()
+    assert "call 2 of 2" in turn.locator(".opv-details").inner_text()
+    assert "2024-02" in turn.locator(".opv-details").inner_text()
+    assert turn.locator(".opv-details dt").all_inner_texts() == ["Role", "Status", "Caller"]
 
 
 def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:
@@ -168,7 +169,7 @@ def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:
     assert selected.get_attribute("aria-label") == "tool read_file, failed, called by model"
     listbox = turn.get_by_role("listbox")
     assert listbox.get_attribute("aria-activedescendant") == selected.get_attribute("id")
-    assert "failed" in turn.locator(".op-details").inner_text()
+    assert "failed" in turn.locator(".opv-details").inner_text()
     page.keyboard.press("Home")
     assert turn.locator("[aria-selected=true]").get_attribute("aria-posinset") == "1"
 
@@ -176,7 +177,8 @@ def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:
 def test_hostile_text_stays_text(page: Page, turn: Locator) -> None:
     assert page.evaluate("window.pwned") is None
     assert turn.locator("script, iframe, object, foreignObject, [onerror]").count() == 0
-    assert HOSTILE in turn.locator(".op-calls .op-box").nth(1).text_content()
+    shown = turn.locator(".opv-calls .opv-box").nth(1).text_content()
+    assert shown == HOSTILE.replace("\u202e", "[U+202E]")
 
 
 def test_nothing_is_fetched_for_an_image_in_an_answer(
@@ -187,7 +189,7 @@ def test_nothing_is_fetched_for_an_image_in_an_answer(
 
 
 def test_a_newer_format_shows_the_answer_and_says_so(page: Page) -> None:
-    newer = page.locator(".op-turn").nth(1)
+    newer = page.locator(".op-saved-turn").nth(1)
 
     assert "newer version (format 99" in newer.locator(".op-note").inner_text()
     assert "The answer of the future." in newer.locator(".op-answer").inner_text()
@@ -195,4 +197,4 @@ def test_a_newer_format_shows_the_answer_and_says_so(page: Page) -> None:
 
 
 def test_a_damaged_turn_draws_what_is_left(page: Page) -> None:
-    assert page.locator(".op-turn").nth(2).inner_text().strip() == "OpenProgram: unknown"
+    assert page.locator(".op-saved-turn").nth(2).inner_text().strip() == "OpenProgram: unknown"

@@ -2,10 +2,10 @@
 
 Runs on the bare system Python (3.11 or newer), before anything is installed:
 
-    python3 tests/tools/prepare.py venv .venv     an environment with the project and its tools
-    python3 tests/tools/prepare.py labextension   the built lab extension, where Node is there
-    python3 tests/tools/prepare.py kernels        one environment per ipykernel that we support
-    python3 tests/tools/prepare.py chromium       a browser, where apt-get may install one
+    python3 tests/support/prepare.py venv .venv   an environment with the project and its tools
+    python3 tests/support/prepare.py labextension the built lab extension, where Node is there
+    python3 tests/support/prepare.py kernels      one environment per ipykernel that we support
+    python3 tests/support/prepare.py chromium     a browser, where apt-get may install one
 """
 
 import argparse
@@ -76,6 +76,7 @@ def prepare_venv(folder: Path, requirements: list[str]) -> None:
 def prepare_labextension() -> None:
     """Build the lab extension if its sources changed; without Node say so and go on."""
     sources = [path for path in _files(LAB_SOURCES) if "node_modules" not in path.parts]
+    sources += _files(ROOT / "op_jupyter" / "views" / "static")  # shared with the live view
     wanted = _digest(sources, [])
     stamp = KERNELS / "labextension.prepared"
     if LABEXTENSION.is_dir() and stamp.exists() and stamp.read_text() == wanted:
