@@ -52,8 +52,8 @@ class TurnView {
       "section",
       { class: "opv", "aria-label": "Agent turn" },
       this.header.element,
-      this.two,
       this.outcome,
+      this.two,
       this.cardPlace,
       this.calls.element,
       this.graphPlace,
@@ -404,8 +404,11 @@ function outcomeNote(state, expired) {
   if (word === "completed") return null;
   const finished = state.calls.filter((call) => call.state === "succeeded").length;
   const kept = `the ${count(finished, "finished call")} ${finished === 1 ? "is" : "are"} kept`;
+  const denied = state.calls.findLast((call) => call.state === "denied");
+  const byPerson = ["click", "stdin", "terminal"].includes(denied?.how);
+  const who = byPerson ? "You denied this call." : "The call was denied.";
   const notes = {
-    denied: "You denied this call. It did not run and the turn ended. Your next cell goes on from here.",
+    denied: `${who} It did not run and the turn ended. Your next cell goes on from here.`,
     cancelled: `You stopped the turn. The unfinished answer was dropped; ${kept}.`,
     interrupted: "The kernel ended during this turn. Nothing was run again.",
     failed: `The turn ended without an answer; ${kept}. Run the cell again to try once more.`,

@@ -1,0 +1,135 @@
+"""What stays in the saved notebook: a turn as text, HTML and JSON, without kernel or script.
+
+The same turn gives the same bytes in every run: no ids, times, addresses or costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any, Final
+
+from op_jupyter.core.updates import bounded
+from op_jupyter.views.layout import Layout
+from op_jupyter.views.markdown import to_html
+from op_jupyter.views.model import outcome_word
+from op_jupyter.views.svg import graph_svg
+from op_jupyter.views.text import count, visible
+from op_jupyter.views.words import (
+    arguments_preview,
+    arguments_text,
+    call_status,
+    failure_text,
+    stable,
+    summary_line,
+)
+
+MIME_TYPE: Final = "application/vnd.openprogram.turn+json"
+_HEAD_CHARS: Final = 8_000
+_TAIL_CHARS: Final = 2_000
+_LINE: Final = "1px solid rgba(128,128,128,.4)"
+
+
+def static_bundle(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The MIME bundle of a turn (`views.model.TurnModel.to_json`)."""
+    return {
+        "text/plain": plain_text(state),
+        "text/html": turn_html(state),
+        MIME_TYPE: turn_json(state),
+    }
+
+
+def plain_text(state: Mapping[str, Any]) -> str:
+    """The answer, or why there is none, and one line of summary."""
+    said = visible(state["answer"]).strip() or failure_text(state)
+    return f"{said}\n\n{summary_line(state)}" if said else summary_line(state)
+
+
+def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The turn for the lab extension, which draws it interactively."""
+    return {
+        "version": 1,
+        "answer_markdown": visible(state["answer"]).strip() or failure_text(state),
+        "status": outcome_word(state),
+        "summary": summary_line(state),
+        "graph": {"nodes": _graph_nodes(state["nodes"])},
+        "calls": [
+            {
+                "name": visible(call["name"]),
+                "arguments": _cut(arguments_text(call["arguments"])),
+                "result": _cut(stable(call["text"])),
+                "status": call_status(call),
+            }
+            for call in state["calls"]
+        ],
+    }
+
+
+def _graph_nodes(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes numbered from 1, with the ends of the edges that are drawn."""
+    layout = Layout()
+    number: dict[str, int] = {}
+    rows = []
+    for node in nodes:
+        number[node["id"]] = len(number) + 1
+        rows.append((node, layout.add(node)))
+    return [
+        {
+            "id": number[node["id"]],
+            "role": node["role"],
+            "kind": "function" if node["kind"] == "summary" else node["kind"],
+            "name": visible(node["name"]),
+            "label": stable(node["label"]),
+            "status": node["status"],
+            "row": row.row,
+            "lane": row.lane,
+            "predecessor": None if row.after is None else number[row.after],
+            "caller": None if row.caller is None else number[row.caller],
+        }
+        for node, row in rows
+    ]
+
+
+def turn_html(state: Mapping[str, Any]) -> str:
+    """The turn as HTML that reads well with every style removed."""
+    answer = to_html(state["answer"])
+    failure = "" if state["answer"].strip() else failure_text(state)
+    parts = [
+        answer,
+        f"<p>{escape(failure)}</p>" if failure else "",
+        *(_call(call) for call in state["calls"]),
+        _graph(state["nodes"]),
+        f"<p><small>{escape(summary_line(state))}</small></p>",
+    ]
+    inside = "\n".join(part for part in parts if part)
+    return f'<div style="border:{_LINE};border-radius:2px;padding:8px 12px">\n{inside}\n</div>'
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    preview = escape(arguments_preview(call["name"], call["arguments"]))
+    shown = f" <code>{preview}</code>" if preview else ""
+    arguments = _cut(arguments_text(call["arguments"]))
+    result = _cut(stable(call["text"]))
+    boxes = [
+        f"<p>{label}</p>\n<pre>{escape(text)}</pre>"
+        for label, text in (("Arguments", arguments), ("Result", result))
+        if text
+    ]
+    inside = "\n".join(boxes) or "<p>No arguments, no result.</p>"
+    return (
+        f"<details><summary><b>{escape(visible(call['name']))}</b>{shown}: "
+        f"{escape(call_status(call))}</summary>\n{inside}\n</details>"
+    )
+
+
+def _graph(nodes: list[Mapping[str, Any]]) -> str:
+    if not nodes:
+        return ""
+    title = f"Graph, {count(len(nodes), 'node')}"
+    drawing = graph_svg(nodes, title="Graph of the turn, oldest first")
+    scroller = f'<div style="overflow-x:auto">\n{drawing}\n</div>'
+    return f"<details open><summary>{title}</summary>\n{scroller}\n</details>"
+
+
+def _cut(text: str) -> str:
+    return bounded(text, _HEAD_CHARS, _TAIL_CHARS)
