@@ -1,0 +1,156 @@
+"""How a question reaches a person, and how the answer comes back, in a notebook.
+
+In this order: a recorded decision; nobody can answer (``allow_stdin`` is false): denied at once,
+with the rule that would allow it; a page that said ``ready``: a click; no such page within two
+seconds: ``input()`` on the thread that holds the cell.  A click never comes through this file:
+it resolves the actor's card, and calls the asker off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
+from op_jupyter.engine.asking import HeadlessAsker
+from op_jupyter.notebook.frontend import FrontEnd
+from op_jupyter.tools.base import MainThread
+
+READY_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.02
+_ANSWERS: Final[dict[str, Answer]] = {
+    "y": "allow",
+    "yes": "allow",
+    "s": "allow_session",
+    "session": "allow_session",
+    "n": "deny",
+    "no": "deny",
+    "": "deny",
+}
+
+
+class Card(Protocol):
+    """Where a question is shown, for as long as it waits."""
+
+    def show(self, request: PermissionRequest) -> None:
+        """Put it before the person, unless it is there already.  Main thread."""
+
+    def is_seen(self) -> bool:
+        """Whether a page has shown it, so that a click can come."""
+
+    def done(self) -> None:
+        """Take away what `show` put there.  Any thread."""
+
+
+class Decisions(Protocol):
+    """Decisions of an earlier run, for the identical tool and arguments."""
+
+    def recall(self, request: PermissionRequest) -> PermissionAnswer | None:
+        """What was decided then, or None."""
+
+
+class NotebookAsker:
+    """The chain of ways to ask.
+
+    Args:
+        front: what the front end can do, asked anew for each question.
+        main_thread: where ``input()`` and displays belong.
+        card: where a click can come from.
+        decisions: of an earlier run; None: nothing is replayed.
+        read: reads one answer from the person, given a prompt.
+        ready_seconds: how long a page may take to say that it shows the card.
+    """
+
+    def __init__(
+        self,
+        front: Callable[[], FrontEnd],
+        main_thread: MainThread,
+        card: Card,
+        *,
+        decisions: Decisions | None = None,
+        read: Callable[[str], str] = lambda prompt: input(prompt),
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        self._front = front
+        self._main_thread = main_thread
+        self._card = card
+        self._decisions = decisions
+        self._read = read
+        self._patience = ready_seconds
+
+    @property
+    def interactive(self) -> bool:
+        """Whether an answer can come at all."""
+        return self._decisions is not None or self._front().can_answer
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """The answer; waits for ever when it is a click that will come."""
+        recorded = None if self._decisions is None else self._decisions.recall(request)
+        if recorded is not None:
+            return recorded
+        front = self._front()
+        if not front.can_answer:
+            return await HeadlessAsker().decide(request)
+        if not front.shows_widgets:
+            return await self._ask_by_text(request, "terminal")
+        try:
+            await self._main_thread.run(lambda: self._card.show(request))
+            if await self._is_seen():
+                await asyncio.Event().wait()
+            return await self._ask_by_text(request, "stdin")
+        finally:
+            self._card.done()
+
+    async def _is_seen(self) -> bool:
+        deadline = monotonic() + self._patience
+        while not self._card.is_seen():
+            if monotonic() >= deadline:
+                self._patience = 0.0  # nor will it be there for the next question
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)  # `ready` comes on the thread of the messages
+        return True
+
+    async def _ask_by_text(self, request: PermissionRequest, how: str) -> PermissionAnswer:
+        return await self._main_thread.run(lambda: ask_by_text(request, how, self._read))
+
+
+def ask_by_text(
+    request: PermissionRequest, how: str, read: Callable[[str], str]
+) -> PermissionAnswer:
+    """Ask on one line: y, n, s, or a sentence for the model."""
+    try:
+        said = read(question(request)).strip()
+    except EOFError:
+        return PermissionAnswer("deny", how)
+    answer = _ANSWERS.get(said.lower())
+    if answer is None:
+        return PermissionAnswer("deny_message", how, message=said)
+    if answer == "allow_session" and not request.rule:
+        answer = "allow"
+    return PermissionAnswer(answer, how)
+
+
+def question(request: PermissionRequest) -> str:
+    """Everything that the card shows, as text."""
+    lines = [f"Permission: {request.tool}", f"  {request.reason}"]
+    lines += [f"  ! {danger}" for danger in request.dangers]
+    lines += [f"  | {line}" for line in _arguments(request).split("\n")]
+    if request.undo:
+        lines.append(f"  {request.undo}")
+    session = f"s = allow for this session ({request.rule}), " if request.rule else ""
+    lines.append(f"y = allow once, {session}n = deny, or tell the model why not")
+    return "\n".join(lines) + "\n[y/N] "
+
+
+def _arguments(request: PermissionRequest) -> str:
+    display: Any = request.display
+    match display.get("kind"):
+        case "code":
+            return str(display["code"])
+        case "diff":
+            return str(display["diff"])
+        case _:
+            return json.dumps(dict(request.arguments), indent=2, ensure_ascii=False)
