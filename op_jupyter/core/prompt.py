@@ -169,14 +169,18 @@ def _spine_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
 
 
 def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator[Entry]:
-    """Bare calls made while *predecessor* was the head; what runs now is told elsewhere."""
+    """Bare calls made while *predecessor* was the head.
+
+    What runs now is told elsewhere, and what ran inside a hidden function nowhere.
+    """
     running = {frame.id for frame in shown.frames}
     for node in dag.followers(predecessor):
         if not _is_bare_call(dag, node) or not _finished(node, shown.as_of):
             continue
-        if node.role == "code":
+        frame = node.metadata.get("frame")
+        if node.role == "code" and frame is None:
             yield _call_entry(dag, node, shown.as_of)
-        elif node.metadata.get("frame") not in running:
+        elif node.metadata.get("bare") and frame not in running:
             yield from _bare_chain(dag, node, shown.as_of)
 
 

@@ -22,7 +22,7 @@ from op_jupyter.core.permissions import (
 )
 from op_jupyter.core.rules import Rule, parse_rule
 from op_jupyter.tools.base import Tool
-from op_jupyter.tools.gate import gate_call
+from op_jupyter.tools.gate import gate_call, places_of
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
@@ -49,11 +49,9 @@ class Permit:
     decision: Mapping[str, Any] = field(default_factory=dict)
 
 
-def places_of(session: AgentSession) -> Places:
-    """Where things are, for the rules about paths."""
+def _places(session: AgentSession) -> Places:
     root = session.store_path
-    protected = () if root is None else (root.parent.resolve(),)
-    return Places(session.workspace.resolve(), Path.home(), protected)
+    return places_of(session.workspace, () if root is None else (root.parent,))
 
 
 def rules_of(session: AgentSession) -> list[Rule]:
@@ -80,7 +78,7 @@ async def ask_permission(
         call_id=call_id,
         turn_id=env.turn.id,
         mode=session.permission_mode,
-        places=places_of(session),
+        places=_places(session),
     )
     asked = monotonic()
     answer = await session.ask(env.turn, request, env.asker)
@@ -96,7 +94,7 @@ def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Gate
     call = gate_call(tool, arguments, session.workspace)
     verdict = decide(
         call,
-        places=places_of(session),
+        places=_places(session),
         mode=session.permission_mode,
         rules=rules_of(session),
         interactive=env.asker.interactive,

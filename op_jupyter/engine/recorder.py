@@ -41,9 +41,9 @@ class Recorder:
         with self._lock:
             clean = replace(
                 node,
-                input=self._redactor.value(node.input),
-                output=self._redactor.value(node.output),
-                metadata=self._redactor.value(dict(node.metadata)),
+                input=self._redactor.json(node.input),
+                output=self._redactor.json(node.output),
+                metadata=self._redactor.json(dict(node.metadata)),
             )
             stored = self._store.append(clean, advance_head=advance_head)
             self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
@@ -58,8 +58,8 @@ class Recorder:
         with self._lock:
             dag = self._store.dag
             metadata = {**fields.pop("metadata", {}), "done_seq": dag.last_seq + 1}
-            clean = {k: self._redactor.value(v) for k, v in fields.items()}
-            clean_metadata = self._redactor.value(metadata)
+            clean = {k: self._redactor.json(v) for k, v in fields.items()}
+            clean_metadata = self._redactor.json(metadata)
             node = self._store.update(node_id, **clean, metadata=clean_metadata)
             self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
             return node
@@ -79,13 +79,13 @@ class Recorder:
     ) -> Turn:
         """Store the end of a turn."""
         with self._lock:
-            failure = None if failure is None else self._redactor.value(dict(failure))
+            failure = None if failure is None else self._redactor.json(dict(failure))
             return self._store.end_turn(turn_id, status, failure=failure, metadata=metadata)
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
         """Store who allowed or denied what."""
         with self._lock:
-            self._store.record_decision(self._redactor.value(dict(decision)))
+            self._store.record_decision(self._redactor.json(dict(decision)))
 
     def set_meta(self, **fields: Any) -> None:
         """Store session metadata."""
@@ -103,4 +103,4 @@ class Recorder:
 
     def clean(self, value: Any) -> Any:
         """*value*, plain JSON, without the secrets: for what is sent before it is stored."""
-        return self._redactor.value(value)
+        return self._redactor.json(value)

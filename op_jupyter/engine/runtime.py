@@ -115,6 +115,7 @@ class Runtime:
         self._timeout = timeout
         self._on_retry = on_retry
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # -- asking
 
@@ -267,7 +268,7 @@ class Runtime:
             return
         self._closed = True
         if loop.on_background_loop():
-            asyncio.get_running_loop().create_task(self.provider.aclose())
+            self._closing = asyncio.get_running_loop().create_task(self.provider.aclose())
             return
         job = loop.submit(self.provider.aclose)
         concurrent.futures.wait([job.future], timeout=CLOSE_SECONDS)

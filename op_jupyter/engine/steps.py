@@ -217,7 +217,12 @@ async def _model_step(
             caller=plan.caller,
             predecessor=predecessor,
             reads=reads,
-            metadata={"turn_id": plan.turn.id, "frame": plan.frame_id, "label": f"step {step}"},
+            metadata={
+                "turn_id": plan.turn.id,
+                "frame": plan.frame_id,
+                "bare": plan.frame is not None and not plan.frame.name,
+                "label": f"step {step}",
+            },
         ),
         advance_head=plan.spine,
     )
