@@ -248,11 +248,13 @@ def merge_consecutive(messages: Sequence[Message]) -> tuple[Message, ...]:
     """
     merged: list[Message] = []
     for message in messages:
+        if not message.content:
+            continue
         if merged and merged[-1].role == message.role:
             merged[-1] = Message(message.role, merged[-1].content + message.content)
         else:
             merged.append(message)
-    return tuple(_results_first(m) for m in merged if m.content)
+    return tuple(_results_first(m) for m in merged)
 
 
 def _results_first(message: Message) -> Message:

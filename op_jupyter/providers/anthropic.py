@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.errors import (
@@ -34,22 +34,21 @@ if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
 
-_END_GRACE: Final = 2.0
-"""Seconds that a service gets to close the stream after the end of the message.
-
-Reading to the end shows a second message, and lets the connection be used again.
-"""
-
 
 class AnthropicProvider:
-    """Provider for the endpoint that *profile* describes.  Use it from one event loop."""
+    """Provider for the endpoint that *profile* describes.  Use it from one event loop.
 
-    def __init__(self, profile: EndpointProfile) -> None:
+    A service gets *end_grace* seconds to close the stream after the end of its message: reading
+    to the end shows a second message, and lets the connection be used again.
+    """
+
+    def __init__(self, profile: EndpointProfile, *, end_grace: float = 2.0) -> None:
         if profile.needs_key and not (profile.api_key or profile.auth_token):
             raise ConfigurationError(
                 f"no key for {profile.name}: set ANTHROPIC_API_KEY, or choose another provider"
             )
         self._profile = profile
+        self._end_grace = end_grace
         self._sdk: ModuleType
         self._http: ModuleType
         self._client: AsyncAnthropic | None = None
@@ -152,7 +151,7 @@ class AnthropicProvider:
         async with aclosing(self._sdk.AsyncStream.raw_events(response)) as lines:
             while True:
                 try:
-                    async with asyncio.timeout(_END_GRACE if assembly.is_complete else None):
+                    async with asyncio.timeout(self._end_grace if assembly.is_complete else None):
                         event = await anext(lines)
                 except StopAsyncIteration:
                     return

@@ -406,6 +406,8 @@ class _Stream:
                 return
             await asyncio.sleep(self._reply.delay)
             await self._response.write(frame(event))
+        if self._reply.at >= len(stream) and await self._strike():
+            return
         await self._response.write_eof()
 
     async def _strike(self) -> bool:

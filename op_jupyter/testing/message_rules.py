@@ -216,9 +216,12 @@ class PromptCache:
 
 
 def _size(blocks: Sequence[Any]) -> int:
-    return sum(estimate_tokens(block) for block in blocks)
+    return sum(estimate_tokens(block) for block in _plain(blocks))
 
 
 def _fingerprint(blocks: Sequence[Any]) -> str:
-    plain = [{k: v for k, v in block.items() if k != "cache_control"} for block in blocks]
-    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_plain(blocks)).encode()).hexdigest()
+
+
+def _plain(blocks: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in block.items() if k != "cache_control"} for block in blocks]

@@ -57,7 +57,8 @@ class Reply:
             type follows from the status by default.
         page: raw text in place of the JSON error, as a proxy on the way would send.
         headers: added to the response.
-        fault: what goes wrong in the stream, before event number *at* (from 0).
+        fault: what goes wrong in the stream, before event number *at* (from 0), or after the
+            last one.
         cut: with ``abort``, ``close`` and ``eof``: bytes of the stream that are still sent,
             in place of *at*.
         delay: seconds before every event.

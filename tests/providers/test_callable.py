@@ -1,0 +1,292 @@
+"""A function as a model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+
+from op_jupyter.core.messages import (
+    ImageBlock,
+    Message,
+    ModelRequest,
+    OpaqueBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    user_text,
+)
+from op_jupyter.errors import (
+    ProviderConnectionError,
+    ProviderError,
+    ProviderOverloaded,
+    ProviderTimeout,
+    RateLimited,
+)
+from op_jupyter.providers.callable import CallableProvider, flat_content
+from op_jupyter.testing.provider_contract import REQUEST, ProviderContract, collect
+
+
+class TestPlainFunction(ProviderContract):
+    @asynccontextmanager
+    async def answering(self, text):
+        yield CallableProvider(lambda content: text, "m")
+
+    @asynccontextmanager
+    async def waiting(self):
+        reached, release, calls = threading.Event(), threading.Event(), []
+
+        def fn(content):
+            calls.append(content)
+            if len(calls) == 1:
+                reached.set()
+                release.wait(30)
+            return "ok"
+
+        yield CallableProvider(fn, "m"), lambda: asyncio.to_thread(reached.wait, 30)
+        release.set()
+
+    @asynccontextmanager
+    async def unreachable(self):
+        def fn(content):
+            raise ConnectionRefusedError("nobody there")
+
+        yield CallableProvider(fn, "m")
+
+
+class TestAsyncFunction(ProviderContract):
+    @asynccontextmanager
+    async def answering(self, text):
+        async def fn(content):
+            return text
+
+        yield CallableProvider(fn, "m")
+
+    @asynccontextmanager
+    async def waiting(self):
+        reached, calls = asyncio.Event(), []
+
+        async def fn(content):
+            calls.append(content)
+            if len(calls) == 1:
+                reached.set()
+                await asyncio.Event().wait()
+            return "ok"
+
+        yield CallableProvider(fn, "m"), reached.wait
+
+    @asynccontextmanager
+    async def unreachable(self):
+        async def fn(content):
+            raise ConnectionResetError("gone")
+
+        yield CallableProvider(fn, "m")
+
+
+async def said_by(fn, request=REQUEST):
+    return (await collect(CallableProvider(fn, "m"), request))[-1].message.text
+
+
+def test_the_content_is_the_whole_prompt_in_order_with_its_roles():
+    request = ModelRequest(
+        "m",
+        (
+            Message("user", (TextBlock("Look:"), ImageBlock("image/png", "QQ=="))),
+            Message(
+                "assistant",
+                (
+                    OpaqueBlock({"type": "thinking"}),
+                    TextBlock("I add."),
+                    ToolUseBlock("t", "add", "{}"),
+                ),
+            ),
+            Message(
+                "user", (ToolResultBlock("t", (TextBlock("boom"),), "error"), TextBlock("So?"))
+            ),
+        ),
+        system="Be brief.",
+    )
+    assert flat_content(request) == [
+        {"type": "text", "text": "Be brief.", "role": "system"},
+        {"type": "text", "text": "Look:", "role": "user"},
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="},
+            "role": "user",
+        },
+        {"type": "text", "text": "I add.", "role": "assistant"},
+        {"type": "text", "text": "[tool call: add({})]", "role": "assistant"},
+        {"type": "text", "text": "[tool result of add: error]", "role": "user"},
+        {"type": "text", "text": "boom", "role": "user"},
+        {"type": "text", "text": "So?", "role": "user"},
+    ]
+
+
+class Answerer:
+    def method(self, content, *, model):
+        return f"method {model}"
+
+    async def __call__(self, content, response_format):
+        return f"object {response_format}"
+
+
+def only_content(content):
+    return "content alone"
+
+
+def with_model(content, model):
+    return f"model {model}"
+
+
+def with_anything(content, **options):
+    return f"options {sorted(options)}"
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (only_content, "content alone"),
+        (with_model, "model claude-opus-5-5"),
+        (with_anything, "options ['model', 'response_format']"),
+        (Answerer().method, "method claude-opus-5-5"),
+        (Answerer(), "object None"),
+        (functools.partial(with_model), "model claude-opus-5-5"),
+        (lambda model: f"first of {len(model)}", "first of 2"),
+    ],
+)
+async def test_a_function_gets_only_the_keywords_it_accepts(fn, said):
+    assert await said_by(fn) == said
+
+
+async def test_a_function_that_returns_an_awaitable_is_awaited():
+    async def later():
+        return "later"
+
+    assert await said_by(lambda content: later()) == "later"
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+async def test_a_schema_is_passed_to_a_function_that_takes_one():
+    request = ModelRequest("m", (user_text("a"),), response_schema=SCHEMA)
+
+    def fn(content, response_format=None):
+        return f"{len(content)} {response_format['type']}"
+
+    assert await said_by(fn, request) == "1 object"
+
+
+async def test_a_schema_is_asked_for_in_words_of_a_function_that_takes_none():
+    request = ModelRequest("m", (user_text("a"),), response_schema=SCHEMA)
+    said = await said_by(lambda content: content[-1]["text"], request)
+    assert '"properties":{"a":{"type":"integer"}}' in said
+
+
+async def test_a_plain_function_runs_in_another_thread_with_the_callers_context():
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("set")
+    here = threading.get_ident()
+
+    def fn(content):
+        return f"{variable.get()} {threading.get_ident() != here}"
+
+    assert await said_by(fn) == "set True"
+
+
+async def test_many_functions_that_block_do_not_wait_for_each_other():
+    barrier = threading.Barrier(30, timeout=30)
+
+    def fn(content):
+        barrier.wait()
+        return "together"
+
+    provider = CallableProvider(fn, "m")
+    answers = await asyncio.gather(*(collect(provider) for _ in range(30)))
+    assert len(answers) == 30
+
+
+class HttpError(Exception):
+    def __init__(self, status, **headers):
+        super().__init__(f"status {status}")
+        self.status_code = status
+        self.response = type("Response", (), {"headers": headers})()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionError("x"), ProviderConnectionError),
+        (BrokenPipeError("x"), ProviderConnectionError),
+        (TimeoutError("x"), ProviderTimeout),
+        (HttpError(408), ProviderTimeout),
+        (HttpError(429), RateLimited),
+        (HttpError(503), ProviderOverloaded),
+        (HttpError(529), ProviderOverloaded),
+    ],
+)
+async def test_passing_faults_of_a_function_are_worth_another_attempt(error, kind):
+    def fn(content):
+        raise error
+
+    with pytest.raises(ProviderError) as caught:
+        await said_by(fn)
+    assert type(caught.value) is kind
+    assert caught.value.retryable
+    assert caught.value.__cause__ is error
+
+
+async def test_a_status_error_tells_how_long_to_wait():
+    def fn(content):
+        raise HttpError(429, **{"retry-after": "3"})
+
+    with pytest.raises(RateLimited) as caught:
+        await said_by(fn)
+    assert caught.value.retry_after == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("x"),
+        NotImplementedError("x"),
+        ImportError("x"),
+        ValueError("x"),
+        FileNotFoundError("x"),
+        HttpError(401),
+        RateLimited("from inside"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_any_other_error_of_a_function_passes_through_unchanged(error):
+    def fn(content):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await said_by(fn)
+    assert caught.value is error
+
+
+async def test_a_stop_iteration_in_a_function_is_an_error_and_no_hang():
+    def fn(content):
+        return next(iter(()))
+
+    with pytest.raises(RuntimeError):
+        await said_by(fn)
+
+
+@pytest.mark.parametrize("answer", [None, b"bytes", 3, ["text"]])
+async def test_a_function_that_returns_no_text_is_told_so(answer):
+    def oracle(content):
+        return answer
+
+    with pytest.raises(TypeError, match=r"oracle returned .* has to return its answer as str"):
+        await said_by(oracle)
+
+
+async def test_an_empty_answer_is_a_message_without_content():
+    assert await said_by(lambda content: "") == ""
