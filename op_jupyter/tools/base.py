@@ -60,7 +60,8 @@ class ToolContext:
         workspace: folder that relative paths are resolved against.
         progress: shows a line of output while the tool runs; never blocks.
         main_thread: None outside a notebook cell.
-        approved: paths the person allowed on the card, for the second check before a write.
+        approved: real paths that the permission speaks of, for the second check right before
+            a file is touched.
     """
 
     workspace: Path

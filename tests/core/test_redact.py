@@ -72,7 +72,7 @@ def test_every_text_of_a_json_value_is_treated_keys_included() -> None:
         "a": [f"x{SECRET}", {"deep": (SECRET, 1, None, True, 2.5)}],
         SECRET: "as a key",
     }
-    assert Redactor([SECRET]).value(value) == {
+    assert Redactor([SECRET]).json(value) == {
         "a": [f"x{MARK}", {"deep": (MARK, 1, None, True, 2.5)}],
         MARK: "as a key",
     }
@@ -80,13 +80,13 @@ def test_every_text_of_a_json_value_is_treated_keys_included() -> None:
 
 def test_two_secret_keys_do_not_swallow_each_other() -> None:
     secrets = ["first-secret", "second-secret"]
-    value = Redactor(secrets).value(dict.fromkeys(secrets, 1))
+    value = Redactor(secrets).json(dict.fromkeys(secrets, 1))
     assert value == {MARK: 1, f"{MARK} (2)": 1}
 
 
 def test_the_value_itself_is_not_changed() -> None:
     value = {"a": [SECRET]}
-    Redactor([SECRET]).value(value)
+    Redactor([SECRET]).json(value)
     assert value == {"a": [SECRET]}
 
 
@@ -149,7 +149,7 @@ json_values = st.recursive(
 def test_no_planted_secret_survives_anywhere(planted: list[str], between: str) -> None:
     text = between.join(planted)
     value: Any = {"text": text, "list": [[s] for s in planted], "raw": json.dumps([text])}
-    shown = Redactor(planted).value(value)
+    shown = Redactor(planted).json(value)
     for secret in planted:
         assert secret not in shown["text"]
         assert secret not in json.loads(shown["raw"])[0]
@@ -158,4 +158,4 @@ def test_no_planted_secret_survives_anywhere(planted: list[str], between: str) -
 
 @given(json_values)
 def test_a_value_without_secrets_comes_back_equal(value: Any) -> None:
-    assert Redactor([SECRET * 3]).value(value) == value
+    assert Redactor([SECRET * 3]).json(value) == value

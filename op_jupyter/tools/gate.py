@@ -1,0 +1,47 @@
+"""From a tool and its arguments to what the permission gate judges.
+
+Symlinks are resolved here, so that the rules in `core` need no disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from op_jupyter.core.paths import PathUse, Places
+from op_jupyter.core.permissions import GateCall
+from op_jupyter.tools.base import CallDescription, Tool
+
+
+def gate_call(tool: Tool, arguments: Mapping[str, Any], workspace: Path) -> GateCall:
+    """The call as the gate sees it."""
+    told = tool.describe(arguments, workspace)
+    return GateCall(
+        tool.spec.name,
+        tool.effect,
+        arguments,
+        tool.trusted,
+        tuple(_uses(told)),
+        told.code,
+        told.language,
+        told.diff,
+        told.undo,
+    )
+
+
+def places_of(workspace: Path, protected: Sequence[Path] = ()) -> Places:
+    """Where things are on this machine, for `core.permissions.decide`."""
+    return Places(real_path(workspace), real_path(Path.home()), tuple(map(real_path, protected)))
+
+
+def real_path(path: Path) -> Path:
+    """*path* with every symlink resolved; what does not exist keeps its name."""
+    return Path(os.path.realpath(path))
+
+
+def _uses(told: CallDescription) -> Iterator[PathUse]:
+    for paths, write in ((told.paths_read, False), (told.paths_written, True)):
+        for path in paths:
+            yield PathUse(real_path(path), Path(os.path.normpath(path)), write)
