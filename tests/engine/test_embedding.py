@@ -1,0 +1,89 @@
+"""The engine inside a program that is not ours: no user interface, no files, no network."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "op_jupyter"
+
+FOREIGN = ("IPython", "ipykernel", "ipywidgets", "anywidget", "jupyter", "jupyter_client")
+
+PROGRAM = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {foreign!r}:
+            raise ImportError("unimportable: " + name)
+
+if {refuse}:
+    sys.meta_path.insert(0, Refuse())
+
+from openprogram import Runtime, SessionStore, agentic_function, session_scope
+
+@agentic_function
+def polish(draft: str, runtime: Runtime) -> str:
+    "Polish a draft."
+    return runtime.exec(draft)
+
+def call(content):
+    return f"{{len(content)}} blocks"
+
+store = SessionStore(root_path={root!r})
+with session_scope(store, "embedded") as handle, Runtime(call=call) as runtime:
+    @agentic_function
+    def run(topic: str, runtime: Runtime) -> str:
+        "Run both."
+        first = runtime.exec("draft about " + topic)
+        return polish(first, runtime=runtime)
+    assert run("owls", runtime=runtime).endswith(" blocks")
+    assert [n.role for n in handle.agent.dag] == ["code", "llm", "code", "llm"]
+loaded = sorted(name for name in sys.modules if name.split(".")[0] in {foreign!r})
+print("loaded:", [n for n in loaded if n.split(".")[0] in {watched!r}])
+"""
+
+
+def run_program(tmp_path: Path, *, refuse: bool) -> str:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    root = tmp_path / "sessions"
+    foreign = {*FOREIGN, "anthropic"}
+    program = PROGRAM.format(
+        foreign=foreign, refuse=refuse, root=str(root), watched=foreign
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"HOME": str(home), "PATH": "", "OPENPROGRAM_HOME": "/nonexistent/never"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(home.iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "sessions"]
+    return done.stdout
+
+
+def test_a_whole_round_trip_loads_no_user_interface_and_writes_only_under_the_root(
+    tmp_path: Path,
+) -> None:
+    assert "loaded: []" in run_program(tmp_path, refuse=False)
+
+
+def test_it_runs_where_no_user_interface_can_be_imported(tmp_path: Path) -> None:
+    assert "loaded: []" in run_program(tmp_path, refuse=True)
+
+
+def test_one_module_alone_sets_the_context_variables() -> None:
+    setters = re.compile(r"ContextVar[\[(]|_(?:session|turn_id|runtime|frame)\.(?:set|reset)\(")
+    found = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if setters.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == ["engine/context.py"]
