@@ -1,0 +1,254 @@
+"""What of a model call is recorded: the canonical request, its key, and the reply.
+
+A recording made on one machine has to be found on another, in another folder, on another day.
+So a canonical request holds what decides the answer (model, system, tools, messages, format)
+and nothing of the machine: paths become placeholders, tool-call ids are numbered in order of
+appearance, the session's id, memory addresses and the kernel's temporary files are masked, and
+the sections of the world state that describe the machine are left out, as is thinking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final
+
+from op_jupyter.core.keys import canonical_json, sha256
+from op_jupyter.core.messages import (
+    Block,
+    ImageBlock,
+    Message,
+    ModelRequest,
+    OpaqueBlock,
+    ResponseDone,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    block_from_json,
+)
+
+MACHINE_SECTIONS: Final = frozenset({"workspace", "agents_md", "skills", "sandbox"})
+"""Sections of the world state (`core.prompt.world_text`) that differ between machines."""
+
+_KEY_LENGTH: Final = 16
+_SECTIONS: Final = re.compile(r"<(?P<name>\w+)>\n.*?\n</(?P=name)>(?:\n\n|\Z)", re.DOTALL)
+_MASKED: Final = (
+    (re.compile(r"\bat 0x[0-9a-fA-F]{6,16}\b"), "at 0x…"),
+    (re.compile(r"\S*ipykernel_\d+[\\/]\d+\.py"), "<cell>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders of this machine, and the placeholders that stand for them in a recording."""
+
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, *, workspace: PurePath, home: PurePath) -> Places:
+        """The two folders that show up in prompts; pass them resolved."""
+        folders = {str(home): "⟨home⟩", str(workspace): "⟨workspace⟩"}
+        return cls({path: mark for path, mark in folders.items() if len(PurePath(path).parts) > 1})
+
+    def hide(self, text: str) -> str:
+        """*text* with the folders replaced, the longest first."""
+        for path in sorted(self.folders, key=len, reverse=True):
+            text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.folders[path], text)
+        return text
+
+    def show(self, text: str) -> str:
+        """Inverse of `hide`, on this machine."""
+        for path, mark in self.folders.items():
+            text = text.replace(mark, path)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded reply: its content in canonical JSON, and what a `ResponseDone` needs."""
+
+    content: Sequence[Mapping[str, Any]]
+    stop_reason: str = "end_turn"
+    model: str = ""
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+def canonical_request(request: ModelRequest, places: Places) -> dict[str, Any]:
+    """*request* as recordings know it; see the module's docstring."""
+    clean = _cleaner(request.session_key, places)
+    ids = _Numbers()
+    messages = [
+        {"role": message.role, "content": content}
+        for message in request.messages
+        if (content := _canonical_blocks(message.content, clean, ids))
+    ]
+    tools = [
+        {"name": t.name, "description": t.description, "input_schema": dict(t.input_schema)}
+        for t in request.tools
+    ]
+    canonical: dict[str, Any] = {
+        "model": request.model,
+        "system": clean(request.system),
+        "tools": map_texts(tools, clean),
+        "messages": messages,
+    }
+    if request.response_schema is not None:
+        canonical["response_schema"] = dict(request.response_schema)
+    return canonical
+
+
+def request_key(canonical: Mapping[str, Any]) -> str:
+    """The name under which a reply to this request is recorded."""
+    return sha256(canonical)[:_KEY_LENGTH]
+
+
+def reply_to_recording(done: ResponseDone, request: ModelRequest, places: Places) -> Recording:
+    """What is kept of *done*, the reply to *request*; only its paths are replaced."""
+    ids = _numbers_in(request)
+    content = [_canonical_block(block, places.hide, ids) for block in done.message.content]
+    usage = {"input_tokens": done.usage.input_tokens, "output_tokens": done.usage.output_tokens}
+    return Recording(content, done.stop_reason, done.model, usage)
+
+
+def reply_from_recording(recording: Recording, places: Places) -> ResponseDone:
+    """The reply again, with the paths of this machine and the numbered ids."""
+    blocks = [_restored(block) for block in map_texts(list(recording.content), places.show)]
+    return ResponseDone(
+        Message("assistant", tuple(blocks)),
+        recording.stop_reason,  # type: ignore[arg-type]  # a stop reason when it was recorded
+        Usage(**recording.usage),
+        model=recording.model,
+    )
+
+
+def canonical_call(arguments: Mapping[str, Any], places: Places) -> dict[str, Any]:
+    """A tool call's arguments as recorded decisions know them."""
+    cleaned: dict[str, Any] = map_texts(dict(arguments), places.hide)
+    return cleaned
+
+
+def reply_in_history(recording: Recording) -> dict[str, Any]:
+    """The message that a later canonical request holds for this reply: all but the thinking."""
+    spoken = [block for block in recording.content if block["type"] in ("text", "tool_use")]
+    return {"role": "assistant", "content": map_texts(spoken, _mask)}
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The JSON *value* with every text in it changed, but no keys of objects."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_texts(item, change) for item in value]
+    return value
+
+
+# --- blocks -------------------------------------------------------------------------------
+
+
+class _Numbers:
+    """Tool-call ids, numbered in order of appearance."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, tool_use_id: str) -> str:
+        return self._known.setdefault(tool_use_id, f"call_{len(self._known) + 1}")
+
+
+def _numbers_in(request: ModelRequest) -> _Numbers:
+    numbers = _Numbers()
+    for message in request.messages:
+        for block in message.content:
+            if isinstance(block, ToolUseBlock):
+                numbers(block.id)
+            elif isinstance(block, ToolResultBlock):
+                numbers(block.tool_use_id)
+    return numbers
+
+
+def _cleaner(session_key: str, places: Places) -> Callable[[str], str]:
+    def clean(text: str) -> str:
+        if session_key:
+            text = text.replace(session_key, "⟨session⟩")
+        return places.hide(_mask(text))
+
+    return clean
+
+
+def _mask(text: str) -> str:
+    for pattern, mask in _MASKED:
+        text = pattern.sub(mask, text)
+    return text
+
+
+def _canonical_blocks(
+    blocks: Sequence[Block], clean: Callable[[str], str], ids: _Numbers
+) -> list[dict[str, Any]]:
+    canonical = []
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            block = TextBlock(_without_machine_sections(block.text))
+            if not block.text.strip():
+                continue
+        if not isinstance(block, OpaqueBlock):
+            canonical.append(_canonical_block(block, clean, ids))
+    return canonical
+
+
+def _canonical_block(block: Block, clean: Callable[[str], str], ids: _Numbers) -> dict[str, Any]:
+    match block:
+        case TextBlock(text):
+            return {"type": "text", "text": clean(text)}
+        case ImageBlock(media_type, data):
+            digest = hashlib.sha256(data.encode()).hexdigest()[:_KEY_LENGTH]
+            return {"type": "image", "media_type": media_type, "sha256": digest}
+        case ToolUseBlock():
+            return {
+                "type": "tool_use",
+                "id": ids(block.id),
+                "name": block.name,
+                "arguments": map_texts(_parsed(block.arguments), clean),
+            }
+        case ToolResultBlock():
+            return {
+                "type": "tool_result",
+                "id": ids(block.tool_use_id),
+                "state": block.state,
+                "content": _canonical_blocks(block.content, clean, ids),
+            }
+        case OpaqueBlock():
+            return dict(block.payload)
+
+
+def _restored(block: Mapping[str, Any]) -> Block:
+    if block["type"] != "tool_use":
+        return block_from_json(block)
+    arguments = block["arguments"]
+    raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolUseBlock(block["id"], block["name"], raw)
+
+
+def _parsed(raw: str) -> Any:
+    """The object in *raw*; anything else stays the text it is."""
+    try:
+        value = json.loads(raw)
+        canonical_json(value)
+    except (ValueError, RecursionError):
+        return raw
+    return value if isinstance(value, dict) else raw
+
+
+def _without_machine_sections(text: str) -> str:
+    """A world-state text without the sections of the machine; any other text as it is."""
+    sections = list(_SECTIONS.finditer(text))
+    if not sections or "".join(s.group() for s in sections) != text:
+        return text
+    kept = [s.group() for s in sections if s["name"] not in MACHINE_SECTIONS]
+    return "".join(kept).removesuffix("\n\n") if kept else ""

@@ -1,0 +1,112 @@
+"""Which recording comes nearest to a request, and which words differ."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from op_jupyter.core.keys import canonical_json
+
+_CONTEXT_WORDS: Final = 6
+_MOST_LINES: Final = 24
+_LONGEST_LINE: Final = 160
+
+
+def nearest(
+    wanted: Mapping[str, Any], recorded: Iterable[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """The canonical request of *recorded* that shares most words with *wanted*."""
+    words = _words(wanted)
+    return max(recorded, key=lambda other: _likeness(words, _words(other)), default=None)
+
+
+def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """The changed words as a unified diff, cut to what a person reads."""
+    lines = _changed_lines(list(_lines(recorded)), list(_lines(wanted)))
+    shown = [line[:_LONGEST_LINE] for line in lines[:_MOST_LINES]]
+    if len(lines) > _MOST_LINES:
+        shown.append(f"… and {len(lines) - _MOST_LINES} more changed lines")
+    return "\n".join(["--- recorded", "+++ now", *shown])
+
+
+def title(request: Mapping[str, Any]) -> str:
+    """What a canonical request asks, in a few words."""
+    last = request["messages"][-1] if request["messages"] else {"content": []}
+    text = " ".join(" ".join(_block_lines(block)) for block in last["content"])
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _words(request: Mapping[str, Any]) -> Counter[str]:
+    return Counter(word for line in _lines(request) for word in line.split())
+
+
+def _likeness(words: Counter[str], others: Counter[str]) -> float:
+    total = sum((words | others).values())
+    return sum((words & others).values()) / total if total else 1.0
+
+
+def _lines(request: Mapping[str, Any]) -> Iterator[str]:
+    """*request* as lines of text, each with where it stands."""
+    yield f"model: {request['model']}"
+    yield from _prefixed("system", request["system"].splitlines())
+    for tool in request["tools"]:
+        yield f"tool {tool['name']}: {canonical_json(tool)}"
+    for message in request["messages"]:
+        for block in message["content"]:
+            yield from _prefixed(message["role"], _block_lines(block))
+    if "response_schema" in request:
+        yield f"format: {canonical_json(request['response_schema'])}"
+
+
+def _prefixed(where: str, lines: Iterable[str]) -> Iterator[str]:
+    return (f"{where}: {line}" for line in lines)
+
+
+def _block_lines(block: Mapping[str, Any]) -> list[str]:
+    match block["type"]:
+        case "text":
+            lines: list[str] = block["text"].splitlines()
+            return lines
+        case "tool_use":
+            return [f"calls {block['name']} {canonical_json(block['arguments'])}"]
+        case "tool_result":
+            inner = [line for part in block["content"] for line in _block_lines(part)]
+            return [f"result {block['state']}: {line}" for line in inner or [""]]
+        case kind:
+            return [f"{kind} {block.get('sha256', '')}"]
+
+
+def _changed_lines(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    changed: list[str] = []
+    for tag, a1, a2, b1, b2 in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        removed, added = list(old[a1:a2]), list(new[b1:b2])
+        if len(removed) == len(added):
+            pairs = [_around_change(a, b) for a, b in zip(removed, added, strict=True)]
+            removed, added = [a for a, _ in pairs], [b for _, b in pairs]
+        changed += [f"- {line}" for line in removed] + [f"+ {line}" for line in added]
+    return changed
+
+
+def _around_change(old: str, new: str) -> tuple[str, str]:
+    """Both lines, cut to the words that differ and a few around them."""
+    a, b = old.split(" "), new.split(" ")
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    return _window(a, start, end), _window(b, start, end)
+
+
+def _window(words: Sequence[str], start: int, end: int) -> str:
+    first = max(0, start - _CONTEXT_WORDS)
+    last = min(len(words), len(words) - end + _CONTEXT_WORDS)
+    shown = " ".join(words[first:last])
+    return ("… " if first else "") + shown + (" …" if last < len(words) else "")

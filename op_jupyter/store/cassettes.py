@@ -1,0 +1,156 @@
+"""Cassettes: recorded model calls and decisions in a text file next to the notebook."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from op_jupyter.core.recording import Recording, request_key
+from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
+from op_jupyter.store.cassette_codec import (
+    Contents,
+    Decision,
+    Exchange,
+    Unreadable,
+    decision_key,
+    decode,
+    encode,
+)
+
+T = TypeVar("T")
+
+
+class FileCassette:
+    """Cassette in the file *path* (see `store.cassette_codec` for its text).
+
+    Every recording is written at once, in the place of the whole file; a reader never sees half
+    a file.  One process records with one object of this class; any number may replay.
+
+    What an object records for a request takes the place of what earlier runs recorded for it;
+    a second reply of the same run comes after the first, unless it is the same.
+
+    Raises:
+        CorruptRecord: the file is no cassette; the line is named.
+        FormatTooNew: a newer version wrote it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._contents = _read(path)
+        self._played: Counter[str] = Counter()
+        self._fresh: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The file's name, for messages."""
+        return self._path.name
+
+    def find_provider(self, name: str | None) -> Mapping[str, Any] | None:
+        """What the recorded provider of that name can do; None: the one recorded with last."""
+        return self._contents.providers.get(name or self._contents.provider or "")
+
+    def record_provider(self, name: str, can: Mapping[str, Any]) -> None:
+        """Keep what the provider *name* can do."""
+        with self._lock:
+            contents = self._contents
+            if contents.provider != name or contents.providers.get(name) != can:
+                contents.provider = name
+                contents.providers[name] = dict(can)
+                self._write()
+
+    def find_reply(self, key: str) -> Recording | None:
+        """The next reply recorded for *key*; the last one again when they are used up."""
+        with self._lock:
+            exchange = self._contents.exchanges.get(key)
+            return self._next(key, exchange.replies) if exchange else None
+
+    def record_reply(self, request: Mapping[str, Any], reply: Recording) -> None:
+        """Keep *reply* to the canonical *request*."""
+        key = request_key(request)
+        with self._lock:
+            known = self._contents.exchanges.setdefault(key, Exchange(request, []))
+            if self._add(key, known.replies, reply):
+                self._write()
+
+    def requests(self) -> Sequence[Mapping[str, Any]]:
+        """Every recorded canonical request."""
+        return [exchange.request for exchange in self._contents.exchanges.values()]
+
+    def find_decision(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The next decision recorded for exactly this call; the last again at the end."""
+        key = decision_key(tool, arguments)
+        with self._lock:
+            decision = self._contents.decisions.get(key)
+            return self._next(key, decision.answers) if decision else None
+
+    def record_decision(
+        self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> None:
+        """Keep the *answer* that a person gave on the card of this call."""
+        key = decision_key(tool, arguments)
+        with self._lock:
+            known = self._contents.decisions.setdefault(key, Decision(tool, arguments, []))
+            if self._add(key, known.answers, dict(answer)):
+                self._write()
+
+    def _next(self, key: str, items: Sequence[T]) -> T | None:
+        """The item of *key* whose turn it is."""
+        if not items:
+            return None
+        position = min(self._played[key], len(items) - 1)
+        self._played[key] += 1
+        return items[position]
+
+    def _add(self, key: str, items: list[T], item: T) -> bool:
+        """Add what was just recorded for *key*; whether that changed anything."""
+        before = list(items)
+        if key not in self._fresh:
+            self._fresh.add(key)
+            items[:] = [item]
+        elif items[-1] != item:
+            items.append(item)
+        return items != before
+
+    def _write(self) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        data = encode(self._contents).encode("utf-8", "surrogatepass")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(self._path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the recording could not be written to {self._path}: {error.strerror};"
+                " make the folder writable, or run without recording"
+            ) from error
+
+
+def _read(path: Path) -> Contents:
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogatepass")
+    except FileNotFoundError:
+        return Contents()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CorruptRecord(
+            f"{path} cannot be read as a cassette: {error}", path=str(path)
+        ) from error
+    try:
+        return decode(text)
+    except FormatTooNew as error:
+        raise FormatTooNew(f"{path}: {error}", version=error.version) from None
+    except Unreadable as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise CorruptRecord(
+            f"{path} line {line}: {error}; if a merge left marks there, keep both sides,"
+            " with an empty line between recordings",
+            path=str(path),
+            offset=len(text[: error.position].encode("utf-8", "surrogatepass")),
+        ) from error

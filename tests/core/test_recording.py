@@ -1,0 +1,247 @@
+"""What of a request decides its key, and what of the machine does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import pytest
+
+from op_jupyter.core.messages import (
+    ImageBlock,
+    Message,
+    ModelRequest,
+    OpaqueBlock,
+    ResponseDone,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    Usage,
+    user_text,
+)
+from op_jupyter.core.prompt import world_text
+from op_jupyter.core.recording import (
+    Places,
+    canonical_request,
+    reply_from_recording,
+    reply_in_history,
+    reply_to_recording,
+    request_key,
+)
+from op_jupyter.core.recording_diff import difference, nearest, title
+
+HERE = Places.of(workspace=PurePosixPath("/home/ada/proj"), home=PurePosixPath("/home/ada"))
+THERE = Places.of(workspace=PurePosixPath("/srv/ci/work"), home=PurePosixPath("/srv/ci"))
+
+
+def key(*messages, places=HERE, **values):
+    return request_key(canonical_request(ModelRequest("m", messages, **values), places))
+
+
+def conversation(tool_id="t1", path="/home/ada/proj/a.csv", thinking="hm"):
+    arguments = json.dumps({"path": path})
+    return (
+        user_text("Look"),
+        Message(
+            "assistant",
+            (
+                OpaqueBlock({"type": "thinking", "thinking": thinking}),
+                ToolUseBlock(tool_id, "read", arguments),
+            ),
+        ),
+        Message("user", (ToolResultBlock(tool_id, (TextBlock(f"{path}: 3 rows"),)),)),
+    )
+
+
+def test_ids_paths_thinking_and_session_do_not_change_the_key():
+    here = key(*conversation(), session_key="s1")
+    there = key(
+        *conversation("toolu_9", "/srv/ci/work/a.csv", "quite other thoughts"),
+        places=THERE,
+        session_key="s2",
+    )
+    assert here == there
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("object at 0x7f1122334455", "object at 0x55aa55aa55aa"),
+        ("File /tmp/ipykernel_123/456.py:1", "File /tmp/ipykernel_9/8.py:1"),
+        ("see /home/ada/.cache/x", "see /srv/ci/.cache/x"),
+    ],
+)
+def test_traces_of_the_machine_in_a_text_do_not_change_the_key(one, other):
+    assert key(user_text(one)) == key(user_text(other), places=THERE)
+
+
+def test_the_session_id_in_a_text_does_not_change_the_key():
+    assert key(user_text("in session-1"), session_key="session-1") == key(
+        user_text("in session-2"), session_key="session-2"
+    )
+
+
+def test_sections_about_the_machine_do_not_change_the_key_and_others_do():
+    def said(**sections):
+        return key(user_text(world_text(sections)), user_text("go"))
+
+    assert said(workspace="/a\nx.csv", variables="df: table") == said(
+        workspace="/b", skills="many", variables="df: table"
+    )
+    assert said(workspace="/a") == key(user_text("go"))
+    assert said(variables="df: table") != said(variables="df: array")
+
+
+def test_a_users_text_that_only_looks_like_a_section_counts():
+    assert key(user_text("<workspace>\n1\n</workspace> yes")) != key(
+        user_text("<workspace>\n2\n</workspace> yes")
+    )
+
+
+BASE = ModelRequest(
+    "m",
+    (user_text("What is 1 + 2?"),),
+    system="Be brief.",
+    tools=(ToolSpec("add", "Add.", {"type": "object"}),),
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"system": "Be long."},
+        {"messages": (user_text("What is 1 + 3?"),)},
+        {"messages": (Message("assistant", (TextBlock("What is 1 + 2?"),)),)},
+        {"tools": ()},
+        {"tools": (ToolSpec("add", "Add!", {"type": "object"}),)},
+        {"response_schema": {"type": "object"}},
+    ],
+)
+def test_everything_that_decides_the_answer_changes_the_key(change):
+    changed = canonical_request(replace(BASE, **change), HERE)
+    assert request_key(changed) != request_key(canonical_request(BASE, HERE))
+
+
+def test_the_output_limit_does_not_change_the_key():
+    assert canonical_request(replace(BASE, max_tokens=1), HERE) == canonical_request(BASE, HERE)
+
+
+def test_states_images_and_arguments_change_the_key():
+    def result(state="success", image="QQ==", arguments="{}"):
+        return key(
+            user_text("a"),
+            Message("assistant", (ToolUseBlock("t", "plot", arguments),)),
+            Message("user", (ToolResultBlock("t", (ImageBlock("image/png", image),), state),)),
+        )
+
+    assert len({result(), result(state="denied"), result(image="Qg=="), result(arguments="{")}) == 4
+    assert result(arguments='{"a": 1, "b": 2}') == result(arguments='{"b":2,"a":1}')
+
+
+def test_an_image_is_recorded_by_its_digest():
+    image = ImageBlock("image/png", "QUJD" * 1000)
+    canonical = canonical_request(ModelRequest("m", (Message("user", (image,)),)), HERE)
+    assert len(json.dumps(canonical)) < 200
+
+
+def test_a_folder_is_only_replaced_as_a_whole():
+    assert HERE.hide("/home/ada/proj /home/ada/project /home/adam") == (
+        "⟨workspace⟩ ⟨home⟩/project /home/adam"
+    )
+
+
+def test_the_root_folder_is_no_place():
+    places = Places.of(workspace=PurePosixPath("/"), home=PurePosixPath("/root"))
+    assert places.hide("/etc /root/x") == "/etc ⟨home⟩/x"
+
+
+def done(*blocks, stop_reason="tool_use"):
+    return ResponseDone(
+        Message("assistant", blocks), stop_reason, Usage(7, 3), "model-1", {"id": "x"}
+    )
+
+
+def test_a_reply_comes_back_with_the_paths_of_the_machine_it_is_replayed_on():
+    reply = done(
+        OpaqueBlock({"type": "thinking", "thinking": "hm", "signature": "s"}),
+        TextBlock("in /home/ada/proj"),
+        ToolUseBlock("toolu_abc", "read", '{"path":"/home/ada/proj/a.csv"}'),
+        ToolUseBlock("toolu_def", "read", "{broken"),
+    )
+    request = ModelRequest("m", conversation())
+    recording = reply_to_recording(reply, request, HERE)
+    again = reply_from_recording(recording, THERE)
+    assert again.message.content == (
+        OpaqueBlock({"type": "thinking", "thinking": "hm", "signature": "s"}),
+        TextBlock("in /srv/ci/work"),
+        ToolUseBlock("call_2", "read", '{"path": "/srv/ci/work/a.csv"}'),
+        ToolUseBlock("call_3", "read", "{broken"),
+    )
+    assert (again.stop_reason, again.usage, again.model) == ("tool_use", Usage(7, 3), "model-1")
+
+
+def test_a_number_in_code_that_looks_like_an_address_survives_in_a_reply():
+    code = json.dumps({"code": "x = 0xFFEEDDCC  # lives at 0xFFEEDDCC"})
+    recording = reply_to_recording(done(ToolUseBlock("t", "python", code)), BASE, HERE)
+    assert reply_from_recording(recording, HERE).message.tool_uses[0].arguments == code
+
+
+def test_the_next_request_holds_the_reply_as_the_recording_tells_it():
+    reply = done(
+        OpaqueBlock({"type": "thinking", "thinking": "hm"}),
+        TextBlock("at 0x7f1122334455 in /home/ada/proj"),
+        ToolUseBlock("toolu_abc", "add", '{"b": 2, "a": 1}'),
+    )
+    recording = reply_to_recording(reply, BASE, HERE)
+    following = replace(BASE, messages=(*BASE.messages, reply.message))
+    assert canonical_request(following, HERE)["messages"][1] == reply_in_history(recording)
+
+
+# --- differences --------------------------------------------------------------------------
+
+
+def canonical(text, **values):
+    return canonical_request(ModelRequest("m", (user_text(text),), **values), HERE)
+
+
+def test_a_difference_shows_the_changed_words_with_a_few_around_them():
+    words = " ".join(f"w{i}" for i in range(50))
+    old, new = canonical(f"{words} France {words}"), canonical(f"{words} Spain {words}")
+    assert difference(old, new) == (
+        "--- recorded\n+++ now\n"
+        "- … w44 w45 w46 w47 w48 w49 France w0 w1 w2 w3 w4 w5 …\n"
+        "+ … w44 w45 w46 w47 w48 w49 Spain w0 w1 w2 w3 w4 w5 …"
+    )
+
+
+def test_a_difference_names_where_it_is():
+    old = canonical("a", system="Be brief.", tools=(ToolSpec("add", "Add.", {}),))
+    new = canonical("a", system="Be long.")
+    shown = difference(old, new)
+    assert "- system: Be brief." in shown
+    assert "+ system: Be long." in shown
+    assert "- tool add:" in shown
+    assert "user:" not in shown
+
+
+def test_a_large_difference_is_cut():
+    old = canonical("\n".join(f"old {i}" for i in range(500)))
+    new = canonical("\n".join(f"new {i} " + "x" * 500 for i in range(500)))
+    shown = difference(old, new)
+    assert "more changed lines" in shown
+    assert len(shown) < 5000
+
+
+def test_the_nearest_request_shares_most_words():
+    requests = [canonical("count the rows"), canonical("draw a plot of sales"), canonical("hello")]
+    assert nearest(canonical("draw a plot of costs"), requests) is requests[1]
+    assert nearest(canonical("anything"), []) is None
+
+
+def test_a_title_is_short():
+    assert title(canonical("Say\nhello " + "again " * 50)) == (
+        "Say hello again again again again again again again again a…"
+    )

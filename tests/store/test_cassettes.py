@@ -1,0 +1,279 @@
+"""Cassettes: text files that can be reviewed, merged and replayed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from op_jupyter.core.recording import Recording, reply_in_history, request_key
+from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
+from op_jupyter.store.cassette_codec import (
+    Contents,
+    Decision,
+    Exchange,
+    decision_key,
+    decode,
+    encode,
+)
+from op_jupyter.store.cassettes import FileCassette
+
+SYSTEM = "You are careful.\nAnswer briefly."
+
+
+def user(text):
+    return {"role": "user", "content": [{"type": "text", "text": text}]}
+
+
+def request(*messages, system=SYSTEM):
+    return {"model": "m", "system": system, "tools": [], "messages": list(messages)}
+
+
+def says(text):
+    return Recording([{"type": "text", "text": text}], "end_turn", "m", {"output_tokens": 3})
+
+
+HELLO = request(user("hello"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "lesson.cassette"
+
+
+# --- what it does -------------------------------------------------------------------------
+
+
+def test_a_reply_is_found_by_another_process(path):
+    FileCassette(path).record_reply(HELLO, says("hi"))
+    assert FileCassette(path).find_reply(request_key(HELLO)) == says("hi")
+    assert FileCassette(path).find_reply("unknown") is None
+
+
+def test_a_missing_file_is_an_empty_cassette_and_looking_makes_none(path):
+    cassette = FileCassette(path)
+    assert cassette.requests() == []
+    assert cassette.find_provider(None) is None
+    assert cassette.find_decision("python", {}) is None
+    assert not path.exists()
+
+
+def test_identical_requests_replay_in_order_and_then_the_last_repeats(path):
+    recording = FileCassette(path)
+    for text in ("one", "two", "three"):
+        recording.record_reply(HELLO, says(text))
+    replay = FileCassette(path)
+    replies = [replay.find_reply(request_key(HELLO)) for _ in range(5)]
+    assert [r.content[0]["text"] for r in replies] == ["one", "two", "three", "three", "three"]
+
+
+def test_a_new_run_takes_the_place_of_the_last_one(path):
+    first = FileCassette(path)
+    first.record_reply(HELLO, says("old 1"))
+    first.record_reply(HELLO, says("old 2"))
+    FileCassette(path).record_reply(HELLO, says("new"))
+    replay = FileCassette(path)
+    assert [replay.find_reply(request_key(HELLO)) for _ in range(2)] == [says("new")] * 2
+
+
+def test_recording_the_same_again_changes_no_byte(path):
+    def run():
+        cassette = FileCassette(path)
+        cassette.record_provider("local", {"name": "local", "small": True})
+        cassette.record_reply(HELLO, says("hi"))
+        cassette.record_reply(HELLO, says("hi"))
+        cassette.record_decision("python", {"code": "1"}, {"answer": "allow"})
+        return path.read_bytes()
+
+    assert run() == run()
+
+
+def test_the_order_in_which_calls_end_does_not_change_the_file(tmp_path):
+    requests = [request(user(f"item {i}")) for i in range(6)]
+
+    def recorded(name, order):
+        cassette = FileCassette(tmp_path / name)
+        for i in order:
+            cassette.record_reply(requests[i], says(f"answer {i}"))
+        return (tmp_path / name).read_bytes()
+
+    assert recorded("a", [0, 1, 2, 3, 4, 5]) == recorded("b", [3, 1, 5, 0, 4, 2])
+
+
+def test_a_conversation_is_told_once_and_in_order(path):
+    cassette = FileCassette(path)
+    one = request(user("first question"))
+    two = request(user("first question"), reply_in_history(says("first answer")), user("second"))
+    cassette.record_reply(one, says("first answer"))
+    cassette.record_reply(two, says("second answer"))
+    text = path.read_text(encoding="utf-8")
+    for once in ("first question", "first answer", "You are careful."):
+        assert text.count(once) == 1
+    assert text.index("first question") < text.index("second answer")
+    assert FileCassette(path).find_reply(request_key(two)) == says("second answer")
+
+
+def test_a_text_of_several_lines_stands_there_line_by_line(path):
+    FileCassette(path).record_reply(request(user("line one\nline two")), says("ok"))
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    assert '"line one",' in lines
+    assert '"line two"' in lines
+
+
+def test_decisions_are_found_for_the_identical_call_alone(path):
+    FileCassette(path).record_decision("python", {"code": "1 + 1"}, {"answer": "allow"})
+    cassette = FileCassette(path)
+    assert cassette.find_decision("python", {"code": "1 + 1"}) == {"answer": "allow"}
+    assert cassette.find_decision("python", {"code": "1 + 2"}) is None
+    assert cassette.find_decision("shell", {"code": "1 + 1"}) is None
+
+
+def test_several_decisions_on_one_call_replay_in_order(path):
+    recording = FileCassette(path)
+    recording.record_decision("python", {}, {"answer": "deny"})
+    recording.record_decision("python", {}, {"answer": "allow"})
+    replay = FileCassette(path)
+    answers = [replay.find_decision("python", {})["answer"] for _ in range(3)]
+    assert answers == ["deny", "allow", "allow"]
+
+
+def test_the_provider_recorded_with_last_is_the_one_replayed_by_default(path):
+    cassette = FileCassette(path)
+    cassette.record_provider("local", {"name": "local"})
+    cassette.record_provider("anthropic", {"name": "anthropic"})
+    replay = FileCassette(path)
+    assert replay.find_provider(None) == {"name": "anthropic"}
+    assert replay.find_provider("local") == {"name": "local"}
+
+
+def test_both_sides_of_a_merge_kept_one_after_the_other_are_a_cassette(tmp_path):
+    def branch(name, text):
+        cassette = FileCassette(tmp_path / name)
+        cassette.record_provider("local", {"name": "local"})
+        cassette.record_reply(request(user(text)), says(f"on {name}"))
+        return (tmp_path / name).read_text(encoding="utf-8")
+
+    merged = tmp_path / "merged"
+    merged.write_text(branch("ours", "a") + "\n" + branch("theirs", "b"), encoding="utf-8")
+    cassette = FileCassette(merged)
+    assert cassette.find_reply(request_key(request(user("a")))) == says("on ours")
+    assert cassette.find_reply(request_key(request(user("b")))) == says("on theirs")
+
+
+def test_a_word_changed_by_hand_changes_the_request_that_is_answered(path):
+    FileCassette(path).record_reply(request(user("capital of France")), says("Paris"))
+    path.write_text(path.read_text(encoding="utf-8").replace("France", "Spain"), encoding="utf-8")
+    cassette = FileCassette(path)
+    assert cassette.find_reply(request_key(request(user("capital of France")))) is None
+    assert cassette.find_reply(request_key(request(user("capital of Spain")))) == says("Paris")
+
+
+# --- what goes wrong ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"cassette": 1}\n\n<<<<<<< ours\n{}', 3),
+        ('{"cassette": 1}\n\n{"request": "a"', 3),
+        ('{"cassette": 1}\n\n{"request": "a", "messages": [], "replies": []}', 3),
+        ('{"cassette": 1}\n\n{"request": "a", "after": "gone", "model": "m"}', 3),
+        ('{"cassette": 1}\n[]', 2),
+        ('{"something": "else"}', 1),
+        ("not JSON", 1),
+    ],
+)
+def test_a_damaged_cassette_is_refused_with_the_line(path, text, line):
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CorruptRecord, match=rf"lesson\.cassette line {line}:"):
+        FileCassette(path)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_file_that_is_no_text_is_refused(path):
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CorruptRecord):
+        FileCassette(path)
+
+
+def test_a_cassette_of_a_newer_version_is_refused(path):
+    path.write_text('{"cassette": 99}\n\n{"poem": 1}', encoding="utf-8")
+    with pytest.raises(FormatTooNew, match="format 99"):
+        FileCassette(path)
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(path):
+    FileCassette(path).record_reply(HELLO, says("old"))
+    before = path.read_bytes()
+    cassette = FileCassette(path)
+    (path.parent / f".{path.name}.{os.getpid()}.tmp").mkdir()
+    with pytest.raises(StoreError, match="could not be written"):
+        cassette.record_reply(HELLO, says("new"))
+    assert path.read_bytes() == before
+
+
+def test_writing_leaves_nothing_but_the_cassette(path):
+    FileCassette(path).record_reply(HELLO, says("hi"))
+    assert os.listdir(path.parent) == [path.name]
+
+
+# --- laws ---------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.just("a\nb\n")
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(texts | st.just("¶"), inner, max_size=3)
+        | st.fixed_dictionaries({"¶": inner})
+    ),
+    max_leaves=6,
+)
+blocks = texts.map(lambda t: {"type": "text", "text": t}) | values.map(
+    lambda v: {"type": "tool_use", "id": "call_1", "name": "n", "arguments": v}
+)
+recordings = st.builds(
+    Recording,
+    st.lists(blocks, max_size=2),
+    st.just("end_turn"),
+    texts,
+    st.just({"input_tokens": 1}),
+)
+roles = st.sampled_from(["user", "assistant"])
+messages = st.builds(lambda r, c: {"role": r, "content": c}, roles, st.lists(blocks, max_size=2))
+
+
+@st.composite
+def contents(draw):
+    made = Contents(provider=draw(st.none() | texts))
+    history: list[object] = []
+    for _ in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            history = []
+        history = [*history, draw(messages)]
+        asked = {
+            "model": draw(texts),
+            "system": draw(texts),
+            "tools": draw(st.just([]) | st.just([{"name": "add"}])),
+            "messages": history,
+        }
+        replies = draw(st.lists(recordings, min_size=1, max_size=2))
+        made.exchanges[request_key(asked)] = Exchange(asked, replies)
+        history = [*history, reply_in_history(draw(st.sampled_from(replies)))]
+    for _ in range(draw(st.integers(0, 2))):
+        tool, arguments = draw(texts), draw(st.dictionaries(texts, values, max_size=2))
+        made.decisions[decision_key(tool, arguments)] = Decision(
+            tool, arguments, [{"answer": "deny"}]
+        )
+    for name in draw(st.lists(texts, max_size=2, unique=True)):
+        made.providers[name] = {"name": name, "max_tools": 2}
+    return made
+
+
+@given(contents())
+def test_decoding_what_was_encoded_gives_it_back(made):
+    text = encode(made)
+    assert decode(text) == made
+    assert encode(decode(text)) == text
