@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, get_args, get_origin
@@ -61,8 +61,15 @@ def tool_spec(function: Callable[..., Any], *, name: str | None = None) -> ToolS
     return read_signature(function, name=name).spec
 
 
-def read_signature(function: Callable[..., Any], *, name: str | None = None) -> Signature:
+def read_signature(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    hidden: Collection[str] = HIDDEN,
+) -> Signature:
     """The signature of *function* as a tool; *name* replaces the function's own.
+
+    Parameters named in *hidden* are no part of it: the model neither sees nor sends them.
 
     Raises:
         ToolDefinitionError: a model could not call it; the message says what to change.
@@ -71,7 +78,7 @@ def read_signature(function: Callable[..., Any], *, name: str | None = None) -> 
     _check_kind(function, name)
     doc = _parse_doc(function)
     told = {p.arg_name: " ".join((p.description or "").split()) for p in doc.params}
-    parameters = list(_parameters(function, name))
+    parameters = [p for p in _parameters(function, name) if p.name not in hidden]
     hints = _hints(function, name)
     fields: dict[str, Any] = {}
     for i, parameter in enumerate(parameters):
@@ -141,8 +148,7 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterator[inspect.Par
                 f"model: {problem}",
                 parameter=parameter.name,
             )
-        if parameter.name not in HIDDEN:
-            yield parameter
+        yield parameter
 
 
 _UNUSABLE: Final[Mapping[Any, str]] = {

@@ -312,13 +312,14 @@ def test_an_unusable_signature_is_refused_with_what_to_do(function: Any, words: 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from 3.12 on")
 def test_the_typed_dict_of_an_old_python_is_refused_with_the_one_to_use() -> None:
-    old = typing.TypedDict("old", {"a": int})
+    class Old(typing.TypedDict):
+        a: int
 
-    def f(a: old) -> None:  # type: ignore[valid-type]
+    def f(a: Any) -> None:
         """Do it."""
 
+    f.__annotations__["a"] = Old
     with pytest.raises(ToolDefinitionError, match="import TypedDict from typing_extensions"):
-        f.__annotations__["a"] = old
         read_signature(f)
 
 
