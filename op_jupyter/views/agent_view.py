@@ -92,7 +92,10 @@ class AgentView(anywidget.AnyWidget):
         if subscribe is not None:
             self._unsubscribe = subscribe(self.feed)
         if snapshot is not None:
-            self._live.join(_joined(snapshot().to_json(), nodes))
+            now = snapshot().to_json()
+            ours = _is_followed(now["runtime"], turn_id, client_request_id)
+            known = nodes() if nodes is not None and ours else ()
+            self._live.join(TurnModel.from_session(now, known) if ours else None)
         self._live.start_pacing()
 
     def feed(self, envelope: Envelope | Mapping[str, Any]) -> None:
@@ -163,10 +166,12 @@ class AgentView(anywidget.AnyWidget):
                 self._live.send({"kind": "note", "id": node_id, "action": action, "text": said})
 
 
-def _joined(
-    snapshot: Mapping[str, Any], nodes: Callable[[], Iterable[Mapping[str, Any]]] | None
-) -> TurnModel | None:
-    """The turn that the session is in; None: it is idle, the turn is still to come."""
-    if snapshot["runtime"]["state"] == "idle":
-        return None
-    return TurnModel.from_session(snapshot, nodes() if nodes else ())
+def _is_followed(
+    runtime: Mapping[str, Any], turn_id: str | None, client_request_id: str | None
+) -> bool:
+    """Whether the session is in the turn that the view shows, or that one is still to come."""
+    if turn_id is not None:
+        return bool(runtime.get("turn_id") == turn_id)
+    if client_request_id is not None:
+        return bool(runtime.get("client_request_id") == client_request_id)
+    return bool(runtime["state"] == "running")

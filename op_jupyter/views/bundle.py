@@ -8,6 +8,7 @@ lose their ``import`` lines and ``export`` words.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -35,8 +36,13 @@ _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
 @cache
 def esm() -> str:
     """The module that the page loads: no import, one default export."""
+    return joined(PARTS)
+
+
+def joined(names: Iterable[str]) -> str:
+    """The named parts in one scope."""
     static = files(__package__) / "static"
-    parts = ((static / f"{name}.js").read_text("utf-8") for name in PARTS)
+    parts = ((static / f"{name}.js").read_text("utf-8") for name in names)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _COMMENT.sub("", part))) for part in parts)
 
 

@@ -109,11 +109,11 @@ class Layout:
         """What calls of one loop have in common; None: the node never folds."""
         if not self.fold:
             return None
+        kind = "function" if node["kind"] == "summary" else node["kind"]
         if caller is not None:
-            same = (caller.id, "", node["kind"], node["name"])
-            return same if caller.kind in _CODE else None
-        if node["kind"] in _CODE:
-            return ("", before.id if before else "", node["kind"], node["name"])
+            return (caller.id, "", kind, node["name"]) if caller.kind in _CODE else None
+        if kind in _CODE:
+            return ("", before.id if before else "", kind, node["name"])
         return None
 
     def _new_row(self, node: Mapping[str, Any], caller: Row | None, before: Row | None) -> Row:

@@ -203,7 +203,8 @@ def _read_answer(content: Mapping[str, Any]) -> PermissionAnswer | None:
     answer, arguments = content.get("answer"), content.get("arguments")
     message = content.get("message") or ""
     well_formed = (
-        answer in _ANSWERS
+        isinstance(answer, str)
+        and answer in _ANSWERS
         and isinstance(arguments, dict | None)
         and isinstance(message, str)
         and (bool(message.strip()) or answer != "deny_message")

@@ -27,7 +27,11 @@ from op_jupyter.views.words import (
 MIME_TYPE: Final = "application/vnd.openprogram.turn+json"
 _HEAD_CHARS: Final = 8_000
 _TAIL_CHARS: Final = 2_000
+# Styles only add comfort: every one may be removed.
 _LINE: Final = "1px solid rgba(128,128,128,.4)"
+_FRAME: Final = f"border:{_LINE};border-radius:2px;padding:8px 12px 0"
+_FOLD: Final = f"border-top:{_LINE};padding:4px 0"
+_BOX: Final = "background:rgba(128,128,128,.12);padding:4px 8px;margin:4px 0;overflow:auto"
 
 
 def static_bundle(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,10 +103,10 @@ def turn_html(state: Mapping[str, Any]) -> str:
         f"<p>{escape(failure)}</p>" if failure else "",
         *(_call(call) for call in state["calls"]),
         _graph(state["nodes"]),
-        f"<p><small>{escape(summary_line(state))}</small></p>",
+        f'<p style="{_FOLD};margin:0"><small>{escape(summary_line(state))}</small></p>',
     ]
     inside = "\n".join(part for part in parts if part)
-    return f'<div style="border:{_LINE};border-radius:2px;padding:8px 12px">\n{inside}\n</div>'
+    return f'<div style="{_FRAME}">\n{inside}\n</div>'
 
 
 def _call(call: Mapping[str, Any]) -> str:
@@ -111,13 +115,13 @@ def _call(call: Mapping[str, Any]) -> str:
     arguments = _cut(arguments_text(call["arguments"]))
     result = _cut(stable(call["text"]))
     boxes = [
-        f"<p>{label}</p>\n<pre>{escape(text)}</pre>"
+        f'<small>{label}</small>\n<pre style="{_BOX}">{escape(text)}</pre>'
         for label, text in (("Arguments", arguments), ("Result", result))
         if text
     ]
     inside = "\n".join(boxes) or "<p>No arguments, no result.</p>"
     return (
-        f"<details><summary><b>{escape(visible(call['name']))}</b>{shown}: "
+        f'<details style="{_FOLD}"><summary><b>{escape(visible(call["name"]))}</b>{shown}: '
         f"{escape(call_status(call))}</summary>\n{inside}\n</details>"
     )
 
@@ -128,7 +132,7 @@ def _graph(nodes: list[Mapping[str, Any]]) -> str:
     title = f"Graph, {count(len(nodes), 'node')}"
     drawing = graph_svg(nodes, title="Graph of the turn, oldest first")
     scroller = f'<div style="overflow-x:auto">\n{drawing}\n</div>'
-    return f"<details open><summary>{title}</summary>\n{scroller}\n</details>"
+    return f'<details open style="{_FOLD}"><summary>{title}</summary>\n{scroller}\n</details>'
 
 
 def _cut(text: str) -> str:

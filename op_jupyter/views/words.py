@@ -42,7 +42,7 @@ def stable(text: str) -> str:
 
 def call_status(call: Mapping[str, Any]) -> str:
     """How a tool call ended, with the answer on its card: ``done, allowed once``."""
-    word = LOOKS.get(call["state"], ("", str(call["state"])))[1]
+    word = LOOKS.get(call["state"], ("", visible(str(call["state"]))))[1]
     if call["answer"] is None or call["state"] == "denied":
         return word
     edited = "edited and " if call["edited"] else ""
@@ -61,7 +61,7 @@ def summary_line(state: Mapping[str, Any]) -> str:
         parts.append(_calls_part(state["calls"]))
     answers = Counter(call["answer"] for call in state["calls"] if call["answer"])
     parts += [f"{answers[key]} {words}" for key, words in ANSWERS.items() if answers[key]]
-    return " · ".join(parts)
+    return visible(" · ".join(parts))
 
 
 def _calls_part(calls: list[Mapping[str, Any]]) -> str:

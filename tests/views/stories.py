@@ -272,14 +272,14 @@ def request(call_id: str = "c1", **more: Any) -> Wire:
     }
 
 
-DANGEROUS = '''import shutil, pathlib
+DANGEROUS = """import shutil, pathlib
 root = pathlib.Path("build/cache")
 # keep the newest run only
 runs = sorted(root.iterdir(), key=lambda p: p.stat().st_mtime)
 for run in runs[:-1]:
     shutil.rmtree(run)
 (root / "index.json").unlink()
-print(len(runs) - 1, "runs removed")'''
+print(len(runs) - 1, "runs removed")"""
 
 DIFF = """--- a/src/clean.py
 +++ b/src/clean.py

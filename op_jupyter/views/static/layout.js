@@ -51,12 +51,9 @@ export class Layout {
 
   loopKey(node, caller, before) {
     if (!this.fold) return null;
-    if (caller) {
-      return CODE.has(caller.kind) ? JSON.stringify([caller.id, "", node.kind, node.name]) : null;
-    }
-    return CODE.has(node.kind)
-      ? JSON.stringify(["", before ? before.id : "", node.kind, node.name])
-      : null;
+    const kind = node.kind === "summary" ? "function" : node.kind;
+    if (caller) return CODE.has(caller.kind) ? JSON.stringify([caller.id, "", kind, node.name]) : null;
+    return CODE.has(kind) ? JSON.stringify(["", before ? before.id : "", kind, node.name]) : null;
   }
 
   newRow(node, caller, before) {

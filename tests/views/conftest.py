@@ -1,0 +1,57 @@
+"""Browsers and a JavaScript engine for the tests of the views."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from views.harness import CHROMIUM_ARGS, ViewPage
+from views.twins import Twins, chromium_twins, node_twins
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_view(browser: Any) -> Iterator[Callable[..., ViewPage]]:
+    """Opens pages with one view in each; at the end none may have complained."""
+    opened: list[ViewPage] = []
+
+    def open_one(theme: str = "light", **context: Any) -> ViewPage:
+        page = browser.new_page(**{"viewport": {"width": 880, "height": 900}, **context})
+        opened.append(ViewPage(page, theme))
+        return opened[-1]
+
+    yield open_one
+    problems = [problem for view in opened for problem in view.problems]
+    for view in opened:
+        view.page.close()
+    assert problems == []
+
+
+@pytest.fixture(scope="session")
+def twins(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Twins]:
+    """The JavaScript twins of our Python, in Node where it is installed, else in Chromium."""
+    node = shutil.which("node")
+    if node is None:
+        yield chromium_twins(request.getfixturevalue("browser"))
+        return
+    with node_twins(node, tmp_path_factory.mktemp("twins")) as running:
+        yield running
