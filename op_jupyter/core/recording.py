@@ -32,8 +32,10 @@ from op_jupyter.core.messages import (
     block_from_json,
 )
 
-MACHINE_SECTIONS: Final = frozenset({"workspace", "agents_md", "skills", "sandbox"})
-"""Sections of the world state (`core.prompt.world_text`) that differ between machines."""
+MACHINE_SECTIONS: Final = frozenset(
+    {"workspace", "notebook", "kernel", "agents_md", "skills", "sandbox"}
+)
+"""Sections of the world state (`core.prompt.world_text`) that differ between machines or runs."""
 
 _KEY_LENGTH: Final = 16
 _SECTIONS: Final = re.compile(r"<(?P<name>\w+)>\n.*?\n</(?P=name)>(?:\n\n|\Z)", re.DOTALL)
@@ -44,13 +46,13 @@ _MASKED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Folders:
     """Folders of this machine, and the placeholders that stand for them in a recording."""
 
     folders: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *, workspace: PurePath, home: PurePath) -> Places:
+    def of(cls, *, workspace: PurePath, home: PurePath) -> Folders:
         """The two folders that show up in prompts; pass them resolved."""
         folders = {str(home): "⟨home⟩", str(workspace): "⟨workspace⟩"}
         return cls({path: mark for path, mark in folders.items() if len(PurePath(path).parts) > 1})
@@ -78,9 +80,9 @@ class Recording:
     usage: Mapping[str, int] = field(default_factory=dict)
 
 
-def canonical_request(request: ModelRequest, places: Places) -> dict[str, Any]:
+def canonical_request(request: ModelRequest, folders: Folders) -> dict[str, Any]:
     """*request* as recordings know it; see the module's docstring."""
-    clean = _cleaner(request.session_key, places)
+    clean = _cleaner(request.session_key, folders)
     ids = _Numbers()
     messages = [
         {"role": message.role, "content": content}
@@ -107,29 +109,23 @@ def request_key(canonical: Mapping[str, Any]) -> str:
     return sha256(canonical)[:_KEY_LENGTH]
 
 
-def reply_to_recording(done: ResponseDone, request: ModelRequest, places: Places) -> Recording:
+def reply_to_recording(done: ResponseDone, request: ModelRequest, folders: Folders) -> Recording:
     """What is kept of *done*, the reply to *request*; only its paths are replaced."""
     ids = _numbers_in(request)
-    content = [_canonical_block(block, places.hide, ids) for block in done.message.content]
+    content = [_canonical_block(block, folders.hide, ids) for block in done.message.content]
     usage = {"input_tokens": done.usage.input_tokens, "output_tokens": done.usage.output_tokens}
     return Recording(content, done.stop_reason, done.model, usage)
 
 
-def reply_from_recording(recording: Recording, places: Places) -> ResponseDone:
+def reply_from_recording(recording: Recording, folders: Folders) -> ResponseDone:
     """The reply again, with the paths of this machine and the numbered ids."""
-    blocks = [_restored(block) for block in map_texts(list(recording.content), places.show)]
+    blocks = [_restored(block) for block in map_texts(list(recording.content), folders.show)]
     return ResponseDone(
         Message("assistant", tuple(blocks)),
         recording.stop_reason,  # type: ignore[arg-type]  # a stop reason when it was recorded
         Usage(**recording.usage),
         model=recording.model,
     )
-
-
-def canonical_call(arguments: Mapping[str, Any], places: Places) -> dict[str, Any]:
-    """A tool call's arguments as recorded decisions know them."""
-    cleaned: dict[str, Any] = map_texts(dict(arguments), places.hide)
-    return cleaned
 
 
 def reply_in_history(recording: Recording) -> dict[str, Any]:
@@ -173,11 +169,11 @@ def _numbers_in(request: ModelRequest) -> _Numbers:
     return numbers
 
 
-def _cleaner(session_key: str, places: Places) -> Callable[[str], str]:
+def _cleaner(session_key: str, folders: Folders) -> Callable[[str], str]:
     def clean(text: str) -> str:
         if session_key:
             text = text.replace(session_key, "⟨session⟩")
-        return places.hide(_mask(text))
+        return folders.hide(_mask(text))
 
     return clean
 

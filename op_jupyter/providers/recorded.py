@@ -19,7 +19,7 @@ from op_jupyter.core.messages import (
     ToolUseStarted,
 )
 from op_jupyter.core.recording import (
-    Places,
+    Folders,
     Recording,
     canonical_request,
     reply_from_recording,
@@ -84,7 +84,7 @@ class RecordedProvider:
 
     Args:
         inner: makes the real provider; called when it is first needed, in ``replay`` never.
-        places: folders of this machine that must not stand in a recording.
+        folders: folders of this machine that must not stand in a recording.
         name: provider to replay when the cassette knows several.
         redactor: takes secrets out of everything that is kept.
     """
@@ -95,7 +95,7 @@ class RecordedProvider:
         cassette: Cassette,
         mode: ReplayMode,
         *,
-        places: Places,
+        folders: Folders,
         name: str | None = None,
         redactor: Redactor | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class RecordedProvider:
         self._inner: Provider | None = None
         self._cassette = cassette
         self._mode = mode
-        self._places = places
+        self._folders = folders
         self._name = name
         self._redactor = redactor or Redactor()
 
@@ -121,11 +121,11 @@ class RecordedProvider:
             return recorded
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
-        canonical = self._redactor.json(canonical_request(request, self._places))
+        canonical = self._redactor.json(canonical_request(request, self._folders))
         if self._mode in ("replay", "auto"):
             recording = self._cassette.find_reply(request_key(canonical))
             if recording is not None:
-                for delta in replayed(recording, self._places):
+                for delta in replayed(recording, self._folders):
                     yield delta
                 return
             if self._mode == "replay":
@@ -148,7 +148,7 @@ class RecordedProvider:
     def _keep(
         self, request: ModelRequest, canonical: Mapping[str, Any], done: ResponseDone
     ) -> None:
-        recording = reply_to_recording(done, request, self._places)
+        recording = reply_to_recording(done, request, self._folders)
         clean = Recording(
             self._redactor.json(list(recording.content)),
             recording.stop_reason,
@@ -180,9 +180,9 @@ def _capabilities(recorded: Mapping[str, Any] | None) -> Capabilities | None:
     return Capabilities(**{name: value for name, value in recorded.items() if name in known})
 
 
-def replayed(recording: Recording, places: Places) -> Iterator[ModelDelta]:
+def replayed(recording: Recording, folders: Folders) -> Iterator[ModelDelta]:
     """The stream of a recorded reply."""
-    done = reply_from_recording(recording, places)
+    done = reply_from_recording(recording, folders)
     for index, block in enumerate(done.message.content):
         match block:
             case TextBlock(text):

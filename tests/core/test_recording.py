@@ -23,7 +23,7 @@ from op_jupyter.core.messages import (
 )
 from op_jupyter.core.prompt import world_text
 from op_jupyter.core.recording import (
-    Places,
+    Folders,
     canonical_request,
     reply_from_recording,
     reply_in_history,
@@ -32,12 +32,12 @@ from op_jupyter.core.recording import (
 )
 from op_jupyter.core.recording_diff import difference, nearest, title
 
-HERE = Places.of(workspace=PurePosixPath("/home/ada/proj"), home=PurePosixPath("/home/ada"))
-THERE = Places.of(workspace=PurePosixPath("/srv/ci/work"), home=PurePosixPath("/srv/ci"))
+HERE = Folders.of(workspace=PurePosixPath("/home/ada/proj"), home=PurePosixPath("/home/ada"))
+THERE = Folders.of(workspace=PurePosixPath("/srv/ci/work"), home=PurePosixPath("/srv/ci"))
 
 
-def key(*messages, places=HERE, **values):
-    return request_key(canonical_request(ModelRequest("m", messages, **values), places))
+def key(*messages, folders=HERE, **values):
+    return request_key(canonical_request(ModelRequest("m", messages, **values), folders))
 
 
 def conversation(tool_id="t1", path="/home/ada/proj/a.csv", thinking="hm"):
@@ -59,7 +59,7 @@ def test_ids_paths_thinking_and_session_do_not_change_the_key():
     here = key(*conversation(), session_key="s1")
     there = key(
         *conversation("toolu_9", "/srv/ci/work/a.csv", "quite other thoughts"),
-        places=THERE,
+        folders=THERE,
         session_key="s2",
     )
     assert here == there
@@ -74,7 +74,7 @@ def test_ids_paths_thinking_and_session_do_not_change_the_key():
     ],
 )
 def test_traces_of_the_machine_in_a_text_do_not_change_the_key(one, other):
-    assert key(user_text(one)) == key(user_text(other), places=THERE)
+    assert key(user_text(one)) == key(user_text(other), folders=THERE)
 
 
 def test_the_session_id_in_a_text_does_not_change_the_key():
@@ -153,9 +153,9 @@ def test_a_folder_is_only_replaced_as_a_whole():
     )
 
 
-def test_the_root_folder_is_no_place():
-    places = Places.of(workspace=PurePosixPath("/"), home=PurePosixPath("/root"))
-    assert places.hide("/etc /root/x") == "/etc ⟨home⟩/x"
+def test_the_root_folder_is_never_hidden():
+    folders = Folders.of(workspace=PurePosixPath("/"), home=PurePosixPath("/root"))
+    assert folders.hide("/etc /root/x") == "/etc ⟨home⟩/x"
 
 
 def done(*blocks, stop_reason="tool_use"):

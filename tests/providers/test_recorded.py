@@ -21,7 +21,7 @@ from op_jupyter.core.messages import (
     ToolUseStarted,
     user_text,
 )
-from op_jupyter.core.recording import Places
+from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor
 from op_jupyter.errors import (
     ConfigurationError,
@@ -40,8 +40,8 @@ from op_jupyter.testing.provider_contract import (
 )
 from op_jupyter.testing.providers import HANG, Gate, ScriptedProvider, call, reply, thinking
 
-PLACES = Places.of(workspace=Path("/home/ada/proj"), home=Path("/home/ada"))
-ELSEWHERE = Places.of(workspace=Path("/srv/ci/work"), home=Path("/srv/ci"))
+FOLDERS = Folders.of(workspace=Path("/home/ada/proj"), home=Path("/home/ada"))
+ELSEWHERE = Folders.of(workspace=Path("/srv/ci/work"), home=Path("/srv/ci"))
 REQUEST = ModelRequest("m", (user_text("What is 1 + 2?"),), system="Be brief.")
 
 
@@ -51,12 +51,12 @@ def never():
 
 def recorder(path, *scripts, mode="record", **values):
     inner = ScriptedProvider(*scripts)
-    values = {"places": PLACES, **values}
+    values = {"folders": FOLDERS, **values}
     return RecordedProvider(lambda: inner, FileCassette(path), mode, **values), inner
 
 
 def replayer(path, **values):
-    return RecordedProvider(never, FileCassette(path), "replay", **{"places": PLACES, **values})
+    return RecordedProvider(never, FileCassette(path), "replay", **{"folders": FOLDERS, **values})
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ class RecordedContract(ToolCallingContract, StreamingContract):
 
     def around(self, inner):
         cassette = FileCassette(self.tmp_path / "contract.cassette")
-        return RecordedProvider(lambda: inner, cassette, self.mode, places=PLACES)
+        return RecordedProvider(lambda: inner, cassette, self.mode, folders=FOLDERS)
 
     @asynccontextmanager
     async def answering(self, text):
@@ -132,7 +132,7 @@ async def test_a_whole_tool_conversation_replays_on_another_machine_with_other_i
     first = (await collect(provider, REQUEST))[-1]
     await collect(provider, conversation(first, "/home/ada/proj"))
 
-    replay = replayer(path, places=ELSEWHERE)
+    replay = replayer(path, folders=ELSEWHERE)
     first = (await collect(replay, REQUEST))[-1]
     assert first.message.tool_uses[0].id == "call_1"
     assert "/srv/ci/work/a.csv" in first.message.tool_uses[0].arguments
@@ -203,7 +203,7 @@ async def test_a_replay_has_the_abilities_of_what_was_recorded(path):
     )
     inner = ScriptedProvider(reply("hi"), capabilities=can)
     cassette = FileCassette(path)
-    await collect(RecordedProvider(lambda: inner, cassette, "record", places=PLACES), REQUEST)
+    await collect(RecordedProvider(lambda: inner, cassette, "record", folders=FOLDERS), REQUEST)
     assert replayer(path).capabilities == can
     assert replayer(path, name="local").capabilities == can
     assert replayer(path, name="anthropic").capabilities.name == "recording"
@@ -215,7 +215,7 @@ async def test_auto_needs_no_provider_while_everything_is_recorded(path):
 
     provider, inner = recorder(path, reply("hi"))
     await collect(provider, REQUEST)
-    auto = RecordedProvider(unconfigured, FileCassette(path), "auto", places=PLACES)
+    auto = RecordedProvider(unconfigured, FileCassette(path), "auto", folders=FOLDERS)
     assert auto.capabilities == inner.capabilities
     assert (await collect(auto, REQUEST))[-1].message.text == "hi"
     with pytest.raises(ConfigurationError, match="no key"):
@@ -240,7 +240,7 @@ async def test_secrets_and_home_never_reach_the_file(path):
 
 async def test_concurrent_calls_are_all_recorded(path):
     inner = ScriptedProvider(default=lambda request: reply(f"to {request.system}"))
-    provider = RecordedProvider(lambda: inner, FileCassette(path), "record", places=PLACES)
+    provider = RecordedProvider(lambda: inner, FileCassette(path), "record", folders=FOLDERS)
     requests = [replace(REQUEST, system=str(i)) for i in range(20)]
     await asyncio.gather(*(collect(provider, r) for r in requests))
     replay = replayer(path)

