@@ -51,6 +51,9 @@ class Decisions(Protocol):
     def recall(self, request: PermissionRequest) -> PermissionAnswer | None:
         """What was decided then, or None."""
 
+    def keep(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Hear what was decided now."""
+
 
 class NotebookAsker:
     """The chain of ways to ask.
@@ -103,6 +106,11 @@ class NotebookAsker:
             return await self._ask_by_text(request, "stdin")
         finally:
             self._card.done()
+
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Keep what was decided, for a later run."""
+        if self._decisions is not None:
+            self._decisions.keep(request, answer)
 
     async def _is_seen(self) -> bool:
         deadline = monotonic() + self._patience

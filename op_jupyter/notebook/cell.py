@@ -1,0 +1,185 @@
+"""One ``%%agent`` cell: prompt in, turn on the background loop, display, result out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.messages import Block, TextBlock
+from op_jupyter.core.permissions import PermissionMode
+from op_jupyter.core.turn import Outcome
+from op_jupyter.engine.live import KEEP_HEAD
+from op_jupyter.engine.loop import run_sync
+from op_jupyter.engine.session import AgentSession, TurnStart, stored_outcome
+from op_jupyter.errors import Busy, EmptyInput, TurnCancelled, TurnFailed
+from op_jupyter.notebook.approvals import NotebookAsker
+from op_jupyter.notebook.display import TurnDisplay, display_for
+from op_jupyter.notebook.frontend import detect
+from op_jupyter.notebook.identity import CellRun, cell_run
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.result import TurnResult
+from op_jupyter.notebook.substitution import substitute
+from op_jupyter.notebook.toolbox import chosen_tools
+from op_jupyter.notebook.world import world_of
+from op_jupyter.views.model import State
+
+
+class AgentInterrupted(KeyboardInterrupt):
+    """The stop button ended a turn; shown as one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return ["KeyboardInterrupt: the agent turn was stopped; what it did so far is kept"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """The flags of ``%%agent``."""
+
+    session: str | None = None
+    fresh: bool = False
+    model: str | None = None
+    provider: str | None = None
+    mode: PermissionMode | None = None
+    tools: Sequence[str] | None = None
+    max_steps: int | None = None
+    replay: str | None = None
+    output: str | None = None
+    quiet: bool = False
+
+
+def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResult:
+    """Run one turn and return how it ended.
+
+    Raises:
+        UsageError: something in the flags or the prompt cannot work; nothing was sent.
+        TurnFailed, TurnCancelled: there is no answer; everything is stored.
+        KeyboardInterrupt: the person stopped it; everything is stored.
+    """
+    content = _content(notebook, prompt)
+    runtime = notebook.runtime(provider=options.provider, replay=options.replay)
+    small = runtime.provider.capabilities.small  # says what is missing before anything is shown
+    tools = chosen_tools(notebook, options.tools)
+    front, run = detect(notebook.shell), cell_run(notebook.shell)
+    request_id = run.request_id or f"request-{uuid4().hex}"
+    quiet = options.quiet or notebook.config.quiet
+    with _session(notebook, options) as session:
+        display = display_for(front, session, request_id, quiet=quiet)
+        start = TurnStart(
+            content,
+            runtime,
+            request_id,
+            tools,
+            options.max_steps or notebook.config.max_steps,
+            model=options.model,
+            base=_base(session.dag, run, notebook.config.on_rerun),
+            asker=NotebookAsker(lambda: front, notebook.lent, display),
+            main_thread=notebook.lent,
+            world=world_of(notebook, session, small=small),
+            metadata={} if run.cell_id is None else {"cell_id": run.cell_id},
+        )
+        ended = _run(notebook, session, start, display)
+        result = TurnResult(
+            ended.outcome.text,
+            session.session_id,
+            ended.turn_id,
+            ended.outcome.status,
+            ended.outcome.steps,
+            ended.outcome.usage,
+            tuple(node for node in session.dag if node.turn_id == ended.turn_id),
+            ended.state,
+            shown_in=notebook.shell.execution_count,
+            speaks=front.kind == "terminal" and not quiet,
+        )
+    if options.output is not None:
+        notebook.shell.push({options.output: result})
+    if ended.stopped:
+        raise AgentInterrupted from None
+    return _judged(result, ended.outcome)
+
+
+def _content(notebook: Notebook, prompt: str) -> tuple[Block, ...]:
+    content = substitute(prompt, notebook.shell.user_ns)
+    if not any(isinstance(block, TextBlock) and block.text.strip() for block in content):
+        raise EmptyInput("the cell is empty; write below %%agent what the agent should do")
+    return content
+
+
+@contextmanager
+def _session(notebook: Notebook, options: CellOptions) -> Iterator[AgentSession]:
+    """The session that the turn belongs to, free for it and in the mode that was asked for."""
+    if options.fresh:
+        notebook.new()
+    own = nullcontext(notebook.session)
+    other = options.session
+    with own if other is None else notebook.other_session(other) as session:
+        if (active := session.active_turn_id) is not None:
+            raise Busy(f"turn {active} is still running; wait for it or stop it", turn_id=active)
+        if options.mode is not None:
+            run_sync(session.set_permission_mode, options.mode)
+        yield session
+
+
+def _base(dag: Dag, run: CellRun, on_rerun: str) -> str | None:
+    """What the turn follows: a cell that is run again takes the place of its earlier turn."""
+    if on_rerun == "fork" and run.cell_id is not None:
+        for node in reversed(dag.spine()):
+            if node.role == "user" and node.metadata.get("cell_id") == run.cell_id:
+                return node.predecessor
+    return KEEP_HEAD
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How the turn ended, and what the display saw of it."""
+
+    outcome: Outcome
+    turn_id: str
+    state: State
+    stopped: bool = False
+
+
+def _run(
+    notebook: Notebook, session: AgentSession, start: TurnStart, display: TurnDisplay
+) -> _Ended:
+    with _undisturbed(notebook):
+        display.begin()
+        stopped = False
+        outcome: Outcome | None = None
+        try:
+            _, outcome = run_sync(session.run_turn, start)
+        except KeyboardInterrupt:
+            stopped = True
+            notebook.lent.interrupts.clear()
+        finally:
+            state = display.end()
+    turn_id = state["turn_id"] or ""
+    if outcome is None:
+        outcome = _stopped_outcome(session, turn_id)
+    return _Ended(outcome, turn_id, state, stopped)
+
+
+def _undisturbed(notebook: Notebook) -> AbstractContextManager[Any]:
+    """Note the stop button instead of being cut in two by it; only possible on the main thread."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return notebook.lent.interrupts if on_main else nullcontext()
+
+
+def _stopped_outcome(session: AgentSession, turn_id: str) -> Outcome:
+    turn = session.dag.turns.get(turn_id)
+    if turn is None or turn.status == "running":
+        return Outcome("cancelled", message="the turn was stopped")
+    return stored_outcome(session.dag, turn)
+
+
+def _judged(result: TurnResult, outcome: Outcome) -> TurnResult:
+    if outcome.status == "completed":
+        return result
+    if outcome.status == "cancelled":
+        raise TurnCancelled("the turn was cancelled; what it did so far is kept")
+    code = outcome.code or "failed"
+    raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=result.turn_id)

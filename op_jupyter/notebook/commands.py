@@ -1,0 +1,322 @@
+"""What ``%agent WORD`` does.  Each command returns what it says; nothing here prints."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from op_jupyter.config.settings import CHOICES
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine.loop import run_sync
+from op_jupyter.engine.prompts import prompt_text, request_of
+from op_jupyter.errors import PermissionNotPending, UnknownNode, UsageError
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.parsing import arguments, flag, parse
+from op_jupyter.store.base import SessionInfo
+from op_jupyter.views.details import node_details
+from op_jupyter.views.terminal import session_lines
+from op_jupyter.views.text import count, one_line, visible
+from op_jupyter.views.words import LOOKS
+
+_LABEL_CHARS: Final = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command shows: text for every front end, and perhaps more."""
+
+    text: str
+    html: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+Command: TypeAlias = Callable[[Notebook, argparse.Namespace, str], Said]
+
+
+def run_command(notebook: Notebook, line: str) -> Said:
+    """Run the command that *line* names; an empty line asks for the status.
+
+    Raises:
+        UsageError: there is no such command, or it is used wrongly.
+        HelpWanted: ``--help`` was asked for.
+    """
+    word, _, rest = line.strip().partition(" ")
+    word = "help" if word in ("-h", "--help") else word or "status"
+    command = COMMANDS.get(word)
+    if command is None:
+        near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+        meant = f" (did you mean `%agent {near[0]}`?)" if near else ""
+        raise UsageError(
+            f"%agent has no command {word!r}{meant}; `%agent help` lists them. To send a prompt, "
+            "write it under %%agent in a cell of its own"
+        )
+    rest = rest.strip()
+    if word in _WITH_A_RULE and rest and not rest.startswith("-"):
+        # A rule may hold exact code, with its own quotes and spaces.
+        return command(notebook, argparse.Namespace(rule=rest), rest)
+    return command(notebook, parse(command, rest), rest)
+
+
+# -- sessions
+
+
+@arguments("agent status")
+def status(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """Show the session, the model, the mode, and where each setting comes from."""
+    session, dag = notebook.session, notebook.session.dag
+    chosen = notebook.config.settings()
+    lines = [f"session      {session.session_id} ({count(len(dag.turns), 'turn')})"]
+    if (folder := notebook.store.path(session.session_id)) is not None:
+        lines.append(f"folder       {folder}")
+    lines.append(f"workspace    {session.workspace}")
+    lines.append(f"mode         {session.permission_mode}")
+    lines.append(f"tools        {', '.join(session.tools.names) or 'none'}")
+    for name, setting in chosen.values.items():
+        if name not in ("mode", "home"):
+            lines.append(f"{name:<12} {setting.value} (from {setting.origin})")
+    lines += [f"note         {note}" for note in _notes(notebook)]
+    earlier = notebook.earlier()
+    if earlier is not None:
+        lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` goes on with it")
+    return Said("\n".join(lines), metadata={"session_id": session.session_id})
+
+
+def _notes(notebook: Notebook) -> list[str]:
+    kept = notebook.session.store.status
+    notes = [*kept.repaired, kept.read_only, kept.git_behind]
+    if reason := notebook.lent.why_no_clicks():
+        notes.append(f"cards cannot be clicked while a cell runs: {reason}; answer by text")
+    return [note for note in notes if note]
+
+
+def _session_words(info: SessionInfo) -> str:
+    when = info.updated_at[:16].replace("T", " ")
+    title = f", {one_line(info.title, _LABEL_CHARS)!r}" if info.title else ""
+    return f"{info.id}, {count(info.turns, 'turn')}, last used {when} UTC{title}"
+
+
+@arguments(
+    "agent sessions",
+    flag("--limit", type=int, default=20, help="How many; the newest first."),
+)
+def sessions(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """List the sessions there are."""
+    here = notebook.session.session_id
+    listed = notebook.store.sessions(args.limit)
+    if not listed:
+        return Said("There are no sessions yet; a %%agent cell makes the first.")
+    lines = [f"{'*' if info.id == here else ' '} {_session_words(info)}" for info in listed]
+    return Said("\n".join(lines))
+
+
+@arguments("agent new")
+def new(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """Begin a new session in this notebook; the old one stays in the list."""
+    handle = notebook.new()
+    return Said("A new session has begun.", metadata={"session_id": handle.session_id})
+
+
+@arguments(
+    "agent resume",
+    flag("id", nargs="?", help="Which one; without it the latest one of this notebook."),
+)
+def resume(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Go on with an earlier session."""
+    handle = notebook.resume(args.id)
+    dag = handle.agent.dag
+    lines = [f"Resumed, with {count(len(dag.turns), 'turn')}. Nothing was run again."]
+    lines += [f"note: {note}" for note in handle.agent.store.status.repaired]
+    return Said("\n".join(lines), metadata={"session_id": handle.session_id})
+
+
+# -- what happened
+
+
+@arguments("agent history")
+def history(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """Show the active line: prompts, answers and calls, with the ids that `show` takes."""
+    spine = notebook.session.dag.spine()
+    if not spine:
+        return Said("Nothing has happened in this session yet.")
+    width = max(len(node.id) for node in spine)
+    return Said("\n".join(f"{node.id:<{width}}  {_line(node)}" for node in spine))
+
+
+def _line(node: Node) -> str:
+    word = LOOKS.get(node.status, ("", node.status))[1]
+    told = "" if node.status == "completed" else f" [{word}]"
+    if node.role == "user":
+        return f"you: {one_line(node_details(node)['input'], _LABEL_CHARS)}"
+    said = node_details(node)["output"] or node_details(node)["input"]
+    return f"{visible(node.name)}{told}: {one_line(said, _LABEL_CHARS)}"
+
+
+@arguments("agent dag")
+def dag(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """Draw everything that ran in this session."""
+    from op_jupyter.views.svg import session_svg
+
+    graph = notebook.session.dag
+    if not len(graph):
+        return Said("Nothing has happened in this session yet.")
+    drawing = session_svg(graph)
+    return Said("\n".join(session_lines(graph)), f'<div style="overflow-x:auto">{drawing}</div>')
+
+
+@arguments(
+    "agent show",
+    flag("node", help="Id of the node, or as much of its beginning as is unique."),
+    flag("--prompt", action="store_true", help="What the model was sent, for model calls."),
+)
+def show(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Show one node: what went in and what came out, or the prompt of a model call."""
+    session = notebook.session
+    node = _node(session.dag, args.node)
+    if args.prompt:
+        request, proven = request_of(session.dag, node.id, session.store.read_blob)
+        doubt = "" if proven else "(not proven: it no longer hashes to what was sent)\n"
+        return Said(visible(doubt + prompt_text(request)))
+    details = node_details(node)
+    parts = [f"{node.id}  {node.role} {node.name} [{node.status}]"]
+    parts += [f"--- {key}\n{details[key]}" for key in ("input", "output") if details[key]]
+    return Said(visible("\n\n".join(parts)))
+
+
+def _node(graph: Dag, named: str) -> Node:
+    found = [node for node in graph if node.id.startswith(named)]
+    if len(found) == 1 or named in graph.nodes:
+        return graph.nodes.get(named) or found[0]
+    if not found:
+        return graph.node(named)
+    raise UnknownNode(
+        f"{count(len(found), 'node')} begin with {named!r}: "
+        f"{', '.join(node.id for node in found[:5])}",
+        node_id=named,
+    )
+
+
+# -- permissions
+
+
+@arguments(
+    "agent mode",
+    flag("mode", nargs="?", choices=CHOICES["mode"], help="The new mode."),
+)
+def mode(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Show or set what runs without asking; kept with the session."""
+    if args.mode is not None:
+        run_sync(notebook.session.set_permission_mode, args.mode)
+    return Said(f"mode: {notebook.session.permission_mode}")
+
+
+@arguments("agent allow", flag("rule", help="tool, tool(path glob), tool(exact code)."))
+def allow(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Let calls that fit a rule run without asking; kept with the session."""
+    rule = parse_rule(args.rule, "allow")
+    notebook.session.add_rule("allow", rule.text)
+    return Said(f"allowed from now on: {rule.text}")
+
+
+@arguments("agent deny", flag("rule", help="tool, tool(path glob), tool(exact code)."))
+def deny(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Never run calls that fit a rule; kept with the session, and stronger than allow."""
+    rule = parse_rule(args.rule, "deny")
+    notebook.session.add_rule("deny", rule.text)
+    return Said(f"denied from now on: {rule.text}")
+
+
+@arguments("agent forget", flag("rule", help="The rule, as `%agent permissions` shows it."))
+def forget(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Take a rule of this session back."""
+    if not notebook.session.remove_rule(args.rule):
+        raise UsageError(f"this session has no rule {args.rule!r}; `%agent permissions` lists them")
+    return Said(f"taken back: {args.rule}")
+
+
+@arguments("agent permissions")
+def permissions(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """List the rules in force; `%agent forget RULE` takes one of the session back."""
+    session = notebook.session
+    lines = [f"mode   {session.permission_mode}"]
+    lines += [f"{rule.kind:<6} {rule.text}  (from {rule.origin})" for rule in session.user_rules]
+    for kind, listed in session.rules.items():
+        lines += [f"{kind:<6} {text}" for text in listed]
+    lines += [f"waits  {card.id}: {card.tool}, {card.reason}" for card in session.pending_cards()]
+    return Said("\n".join(lines))
+
+
+_CARD: Final = flag("id", nargs="?", help="Which card; needed when several wait.")
+
+
+@arguments("agent approve", _CARD)
+def approve(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Allow, once, a call that waits for an answer."""
+    return _answer(notebook, args.id, PermissionAnswer("allow", "handler"), "allowed once")
+
+
+@arguments("agent reject", _CARD)
+def reject(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Deny a call that waits for an answer."""
+    return _answer(notebook, args.id, PermissionAnswer("deny", "handler"), "denied")
+
+
+def _answer(notebook: Notebook, named: str | None, answer: PermissionAnswer, word: str) -> Said:
+    session = notebook.session
+    card = _card(session.pending_cards(), named)
+    run_sync(session.resolve_permission, card.turn_id, card.id, answer)
+    return Said(f"{word}: {card.tool}")
+
+
+def _card(waiting: list[PermissionRequest], named: str | None) -> PermissionRequest:
+    fitting = [card for card in waiting if named in (None, card.id)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not waiting:
+        raise PermissionNotPending("no call waits for an answer")
+    ids = ", ".join(f"{card.id} ({card.tool})" for card in waiting)
+    raise PermissionNotPending(f"say which one; these wait: {ids}")
+
+
+# -- help
+
+
+@arguments("agent help")
+def show_help(_notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """List the commands."""
+    lines = [f"%agent {word:<12} {_summary(command)}" for word, command in COMMANDS.items()]
+    return Said(
+        "Write a prompt under %%agent in a cell of its own (`%agent_help` shows its flags).\n"
+        + "\n".join(lines)
+        + "\n%agent WORD --help tells more of each."
+    )
+
+
+def _summary(command: Any) -> str:
+    description: str = command.parser.description
+    return description.strip().split("\n", 1)[0]
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "status": status,
+    "sessions": sessions,
+    "new": new,
+    "resume": resume,
+    "history": history,
+    "dag": dag,
+    "show": show,
+    "mode": mode,
+    "allow": allow,
+    "deny": deny,
+    "forget": forget,
+    "permissions": permissions,
+    "approve": approve,
+    "reject": reject,
+    "help": show_help,
+}
+_WITH_A_RULE: Final = frozenset({"allow", "deny", "forget"})

@@ -1,0 +1,66 @@
+"""What can be configured in a notebook: ``%config AgentMagics``, or ``c.AgentMagics.… = …``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traitlets import Bool, Enum, Int, List, Unicode
+from traitlets.config import Configurable
+
+from op_jupyter.bootstrap import settings
+from op_jupyter.config.settings import CHOICES, Settings
+from op_jupyter.core.turn import MAX_MODEL_CALLS
+
+_SHARED: Final = ("provider", "model", "home", "mode", "replay", "cassette")
+
+
+class AgentMagics(Configurable):
+    """Settings of ``%%agent`` and ``%agent``.
+
+    An empty value leaves the choice to the environment, then to the user's file.
+    """
+
+    provider = Unicode(
+        "", help="Model service: anthropic, local, … Empty: the configured one."
+    ).tag(config=True)
+    model = Unicode("", help="Model to ask. Empty: the provider's default.").tag(config=True)
+    home = Unicode("", help="Folder that sessions are kept in.").tag(config=True)
+    mode = Enum(("", *CHOICES["mode"]), "", help="Permission mode of a new session.").tag(
+        config=True
+    )
+    replay = Enum(
+        ("", *CHOICES["replay"]), "", help="Record model calls, or play recorded ones."
+    ).tag(config=True)
+    cassette = Unicode("", help="File of recorded model calls. Empty: beside the notebook.").tag(
+        config=True
+    )
+    session = Unicode("", help="Session to go on with when the extension is loaded.").tag(
+        config=True
+    )
+    resume = Enum(
+        ("ask", "auto", "never"),
+        "ask",
+        help="What to do with the notebook's earlier session after a restart.",
+    ).tag(config=True)
+    on_rerun = Enum(
+        ("fork", "append"),
+        "fork",
+        help="A cell that is run again takes the place of its earlier turn, or follows it.",
+    ).tag(config=True)
+    workspace = Unicode("", help="Folder that the tools work in. Empty: the current one.").tag(
+        config=True
+    )
+    tools = List(
+        Unicode(), help="Tools that are offered. Empty: python, inspect and the file tools."
+    ).tag(config=True)
+    max_steps = Int(MAX_MODEL_CALLS, min=1, help="Most model calls of one turn.").tag(config=True)
+    quiet = Bool(False, help="Show nothing of a turn; its result alone.").tag(config=True)
+
+    def settings(self, **flags: str | None) -> Settings:
+        """Every setting that is not about notebooks alone: *flags* first, then these traits.
+
+        Raises:
+            ConfigurationError: the user's file cannot be used.
+        """
+        traits = {name: getattr(self, name) or None for name in _SHARED}
+        return settings({**traits, **{k: v for k, v in flags.items() if v}})

@@ -1,0 +1,284 @@
+"""What a turn shows while it runs, and what it leaves behind.
+
+Always one display per turn.  A page gets the live view, replaced at the end by static content
+that needs no kernel; where nobody can click there is the static content alone; a terminal gets
+the answer as it is written.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from IPython.display import display
+
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.updates import Envelope
+from op_jupyter.engine.loop import submit
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.errors import OpenProgramError, UnknownNode
+from op_jupyter.notebook.frontend import FrontEnd
+from op_jupyter.views.model import State, TurnModel
+
+if TYPE_CHECKING:
+    from op_jupyter.views.agent_view import AgentView
+
+NOTHING: Final[dict[str, Any]] = {}
+"""A display that is to show nothing: an empty bundle leaves no trace, and breaks no rerun."""
+
+
+def put(content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None) -> None:
+    """Show a MIME bundle in the cell that runs now."""
+    display(content, metadata=dict(metadata or {}), raw=True)  # type: ignore[no-untyped-call]  # IPython
+
+
+def _publish(view: AgentView) -> Any:
+    """Show *view* and return the handle that can replace it."""
+    return display(view, display_id=True)  # type: ignore[no-untyped-call]  # IPython
+
+
+class TurnDisplay(Protocol):
+    """One turn before the person's eyes; also the card that a click comes from."""
+
+    def begin(self) -> None:
+        """Show it, before the turn starts.  Main thread."""
+
+    def end(self) -> State:
+        """Leave what stays, and return the state of the turn.  Main thread."""
+
+    def show(self, request: PermissionRequest) -> None:
+        """See `approvals.Card`."""
+
+    def is_seen(self) -> bool:
+        """See `approvals.Card`."""
+
+    def done(self) -> None:
+        """See `approvals.Card`."""
+
+
+def display_for(
+    front: FrontEnd, session: AgentSession, client_request_id: str, *, quiet: bool
+) -> TurnDisplay:
+    """The display that suits *front* for the turn that will have that request id."""
+    if front.shows_widgets and not quiet:
+        return LiveDisplay(session, client_request_id)
+    if front.kind == "terminal" and not quiet:
+        return StreamDisplay(session, client_request_id)
+    return FinalDisplay(session, client_request_id, quiet=quiet)
+
+
+class _Watched:
+    """Follows one turn of a session."""
+
+    def __init__(self, session: AgentSession, client_request_id: str) -> None:
+        self._session = session
+        self._request_id = client_request_id
+        self._turn_id: str | None = None
+        self._model = TurnModel()
+        self._lock = threading.Lock()
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        self._unsubscribe = self._session.subscribe(self._feed)
+
+    def end(self) -> State:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        with self._lock:
+            return self._model.to_json()
+
+    def _feed(self, envelope: Envelope) -> None:
+        update = envelope.update
+        starts = update.kind == "turn_started"
+        if starts and update.data["client_request_id"] == self._request_id:
+            self._turn_id = envelope.turn_id
+        if self._turn_id is None or envelope.turn_id != self._turn_id:
+            return
+        with self._lock:
+            self._model.apply(envelope.to_json())
+            self._look(envelope)
+
+    def _look(self, envelope: Envelope) -> None:
+        """Called with each update of the turn, on the publishing thread."""
+
+    # Nobody clicks here; questions are asked by text, or not at all.
+
+    def show(self, request: PermissionRequest) -> None:
+        """There is no card."""
+
+    def is_seen(self) -> bool:
+        """There is no card."""
+        return False
+
+    def done(self) -> None:
+        """There is no card."""
+
+
+class FinalDisplay(_Watched):
+    """Nothing while the turn runs, the static content at its end."""
+
+    def __init__(self, session: AgentSession, client_request_id: str, *, quiet: bool) -> None:
+        super().__init__(session, client_request_id)
+        self._quiet = quiet
+
+    def end(self) -> State:
+        state = super().end()
+        if state["turn_id"] is not None and not self._quiet:
+            put(static(state))
+        return state
+
+
+class StreamDisplay(_Watched):
+    """The answer on a terminal while it is written, and a line for each tool call."""
+
+    _at_line_start = True
+
+    def _look(self, envelope: Envelope) -> None:
+        from op_jupyter.views.terminal import call_line
+
+        data = envelope.update.data
+        match envelope.update.kind:
+            case "text_delta":
+                self._write(data["text"])
+            case "draft_cleared" | "permission_requested":
+                self._new_line()
+            case "tool_call_finished":
+                self._new_line()
+                calls = self._model.state["calls"]
+                self._write("".join(call_line(c) + "\n" for c in calls if c["id"] == data["id"]))
+
+    def _new_line(self) -> None:
+        if not self._at_line_start:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        from op_jupyter.views.text import visible
+
+        if text:
+            self._at_line_start = text.endswith("\n")
+            sys.stdout.write(visible(text))
+            sys.stdout.flush()
+
+    def end(self) -> State:
+        state = super().end()
+        self._new_line()
+        return state
+
+
+class LiveDisplay:
+    """The live view, with its card."""
+
+    def __init__(self, session: AgentSession, client_request_id: str) -> None:
+        self._session = session
+        self._request_id = client_request_id
+        self._view = _new_view(session, client_request_id=client_request_id)
+        self._handle: Any = None
+
+    def begin(self) -> None:
+        self._handle = _publish(self._view)
+
+    def end(self) -> State:
+        self._view.finish()
+        state = self._view.turn()
+        self._leave(static(state) if state["turn_id"] is not None else NOTHING)
+        self._view.close()
+        return state
+
+    def _leave(self, content: Mapping[str, Any]) -> None:
+        if self._view.ready.is_set() or not content:
+            self._handle.update(content, raw=True)
+            return
+        # No page showed the view: a console, which does not know updates of displays.
+        self._handle.update(NOTHING, raw=True)
+        put(content)
+
+    def show(self, request: PermissionRequest) -> None:
+        """The view shows it already."""
+
+    def is_seen(self) -> bool:
+        return self._view.ready.is_set()
+
+    def done(self) -> None:
+        """The view stays until the end of the turn."""
+
+
+class CallCard:
+    """A card for a call outside of any ``%%agent`` cell: there while it waits, then gone."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._view: AgentView | None = None
+        self._handle: Any = None
+
+    def show(self, request: PermissionRequest) -> None:
+        view = self._view = _new_view(self._session, turn_id=request.turn_id)
+        # The request was published before the view could listen.
+        for envelope in self._session.replay_updates(0) or ():
+            view.feed(envelope)
+        self._handle = _publish(view)
+
+    def is_seen(self) -> bool:
+        return self._view is not None and self._view.ready.is_set()
+
+    def done(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.finish()
+            self._handle.update(NOTHING, raw=True)
+            view.close()
+
+
+def static(state: State) -> dict[str, Any]:
+    """What stays in the saved notebook."""
+    from op_jupyter.views.static_html import static_bundle
+
+    return static_bundle(state)
+
+
+def _new_view(
+    session: AgentSession, *, turn_id: str | None = None, client_request_id: str | None = None
+) -> AgentView:
+    from op_jupyter.views.agent_view import AgentView
+
+    view = AgentView()
+
+    def on_decide(call_id: str, answer: PermissionAnswer) -> None:
+        active = turn_id or view.turn()["turn_id"]
+        submit(session.resolve_permission, active, call_id, answer)
+
+    def on_cancel() -> None:
+        submit(session.cancel_turn, view.turn()["turn_id"])
+
+    view.attach(
+        subscribe=session.subscribe,
+        turn_id=turn_id,
+        client_request_id=client_request_id,
+        on_decide=on_decide,
+        on_cancel=on_cancel,
+        on_details=lambda node_id: _details(session, node_id),
+        on_node_action=lambda _action, node_id: _prompt(session, node_id),
+        node_actions=("show_prompt",),
+    )
+    return view
+
+
+def _details(session: AgentSession, node_id: str) -> Mapping[str, Any]:
+    from op_jupyter.views.details import node_details
+
+    try:
+        return node_details(session.dag.node(node_id))
+    except UnknownNode:
+        return {}
+
+
+def _prompt(session: AgentSession, node_id: str) -> str:
+    """The prompt of a model call, for the page; or why there is none."""
+    from op_jupyter.engine.prompts import prompt_text, request_of
+
+    try:
+        request, _ = request_of(session.dag, node_id, session.store.read_blob)
+    except OpenProgramError as error:
+        return error.message
+    return prompt_text(request)

@@ -1,0 +1,111 @@
+"""``%load_ext openprogram`` and ``%unload_ext openprogram``.
+
+Loading registers and opens, it asks no network and imports no provider and no widget.
+Unloading leaves the shell exactly as it was.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from typing import Any, Final
+
+from op_jupyter.engine.loop import set_waiter
+from op_jupyter.errors import OpenProgramError
+from op_jupyter.notebook.config import AgentMagics
+from op_jupyter.notebook.display import put
+from op_jupyter.notebook.frontend import detect
+from op_jupyter.notebook.magics import AgentMagic
+from op_jupyter.notebook.notebook import MakeRuntime, Notebook
+from op_jupyter.store.base import Store
+
+READY: Final = "OpenProgram ready: %agent help"
+_MISSING: Final = object()
+
+
+class _Loaded:
+    """What was registered in one shell, and how each piece is put back."""
+
+    def __init__(self, shell: Any, notebook: Notebook) -> None:
+        self.shell = shell
+        self.notebook = notebook
+        self._undo: list[Callable[[], None]] = []
+
+    def register(self) -> None:
+        """Put everything in its place."""
+        shell, notebook = self.shell, self.notebook
+        for kind in ("line", "cell"):
+            # Another extension may have used the name.
+            self._put_back(shell.magics_manager.magics[kind], "agent")
+        AgentMagic(notebook).register()
+        shell.configurables.append(notebook.config)
+        self._undo.append(lambda: shell.configurables.remove(notebook.config))
+        shell.events.register("pre_run_cell", notebook.before_cell)
+        self._undo.append(lambda: shell.events.unregister("pre_run_cell", notebook.before_cell))
+        atexit.register(self.undo)
+        self._undo.append(lambda: atexit.unregister(self.undo))
+        set_waiter(notebook.lent.wait)
+        self._undo.append(lambda: set_waiter(None))
+        self._undo.append(notebook.close)
+
+    def _put_back(self, table: dict[str, Any], name: str) -> None:
+        before = table.get(name, _MISSING)
+
+        def restore() -> None:
+            if before is _MISSING:
+                table.pop(name, None)
+            else:
+                table[name] = before
+
+        self._undo.append(restore)
+
+    def undo(self) -> None:
+        """Take everything away again, the last thing first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+_loaded: dict[int, _Loaded] = {}
+"""The notebook of each shell, by identity; a kernel has one."""
+
+
+def load(
+    shell: Any, *, store: Store | None = None, make_runtime: MakeRuntime | None = None
+) -> Notebook:
+    """Load into *shell*, with a store and a model service of the caller's choice if given.
+
+    Loading again changes nothing.
+    """
+    if (known := _loaded.get(id(shell))) is not None:
+        return known.notebook
+    notebook = Notebook(shell, AgentMagics(parent=shell), store=store, make_runtime=make_runtime)
+    loaded = _Loaded(shell, notebook)
+    loaded.register()
+    _loaded[id(shell)] = loaded
+    return notebook
+
+
+def unload(shell: Any) -> None:
+    """Take away what `load` put there; harmless when it is not loaded."""
+    loaded = _loaded.pop(id(shell), None)
+    if loaded is not None:
+        loaded.undo()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Load, say so in one line that is always the same, and open the session."""
+    notebook = load(shell)
+    metadata: dict[str, Any] = {}
+    text = READY
+    try:
+        notebook.install()
+        if detect(shell).can_answer and (earlier := notebook.offered()) is not None:
+            metadata = {"openprogram": {"earlier_session_id": earlier.id}}
+    except OpenProgramError as error:
+        text = f"OpenProgram is loaded, but no session can be opened: {error.message}"
+    put({"text/plain": text}, metadata=metadata)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Leave the shell as it was before."""
+    unload(shell)

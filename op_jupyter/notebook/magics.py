@@ -1,0 +1,107 @@
+"""``%%agent`` and ``%agent``: lines parsed, work handed on, what came back shown."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from IPython.core.magic import no_var_expand
+
+from op_jupyter.config.settings import CHOICES
+from op_jupyter.notebook.cell import CellOptions, run_cell
+from op_jupyter.notebook.commands import Said, run_command
+from op_jupyter.notebook.display import put
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.parsing import (
+    HelpWanted,
+    arguments,
+    flag,
+    names_list,
+    parse,
+    positive,
+    variable_name,
+)
+from op_jupyter.notebook.result import TurnResult
+
+
+@arguments(
+    "%agent",  # the help's usage line adds the first %
+    flag("--session", metavar="ID", help="Run this cell in another session."),
+    flag("--fresh", action="store_true", help="Begin a new session with this cell."),
+    flag("--model", metavar="M", help="Ask this model."),
+    flag("--provider", metavar="P", help="Ask this model service."),
+    flag(
+        "--mode",
+        choices=CHOICES["mode"],
+        help="What runs without asking, from now on in this session.",
+    ),
+    flag(
+        "--tools",
+        metavar="A,B",
+        type=names_list,
+        help="Offer these tools alone, functions of the notebook among them; or none.",
+    ),
+    flag("--max-steps", metavar="N", type=positive, help="Most model calls of the turn."),
+    flag("--replay", choices=CHOICES["replay"], help="Record model calls, or play them."),
+    flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
+    flag("--quiet", action="store_true", help="Show nothing; return the result alone."),
+)
+def agent_cell() -> None:
+    """Let the agent work on the cell below, which is the prompt, byte for byte.
+
+    {{name}}, {{name.attribute}} and {{name["key"]}} stand for variables of the notebook.
+    The value of the cell is the result; `str(result)` is the answer.
+    """
+
+
+class AgentMagic:
+    """The two magics of one notebook."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+
+    def register(self) -> None:
+        """Make them the shell's ``%%agent`` and ``%agent``."""
+        self._notebook.shell.register_magic_function(self.cell, "cell", "agent")
+        self._notebook.shell.register_magic_function(self.line, "line", "agent")
+
+    @no_var_expand
+    def cell(self, line: str, cell: str) -> TurnResult | None:
+        """Run the cell as a prompt."""
+        try:
+            args = parse(agent_cell, line)
+        except HelpWanted as wanted:
+            _say(Said(str(wanted)))
+            return None
+        return run_cell(self._notebook, _options(args), self._body(line, cell))
+
+    cell.__doc__ = agent_cell.__doc__
+
+    @no_var_expand
+    def line(self, line: str) -> None:
+        """Sessions, history and permissions; `%agent help` lists what there is."""
+        try:
+            said = run_command(self._notebook, line)
+        except HelpWanted as wanted:
+            said = Said(str(wanted))
+        _say(said)
+
+    def _body(self, line: str, cell: str) -> str:
+        """The prompt as it was typed: IPython adds a line end and takes ``>>>`` away."""
+        head, line_end, body = self._notebook.raw_cell.lstrip().partition("\n")
+        if line_end and head.startswith("%%agent") and head.removeprefix("%%agent").strip() == line:
+            return body
+        return cell
+
+
+def _options(args: argparse.Namespace) -> CellOptions:
+    values: dict[str, Any] = vars(args)
+    values.pop("help", None)
+    return CellOptions(**values)
+
+
+def _say(said: Said) -> None:
+    content = {"text/plain": said.text}
+    if said.html:
+        content["text/html"] = said.html
+    put(content, metadata=said.metadata)

@@ -1,0 +1,243 @@
+"""The one session of this kernel, and what belongs to it.
+
+ContextVars that one cell sets are not reliably seen by the next, so the truth is the object
+here, and it is installed in the context of every cell before the cell runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from op_jupyter import bootstrap
+from op_jupyter.config.settings import Settings
+from op_jupyter.core.nodes import check_session_id
+from op_jupyter.engine.context import SessionHandle, install
+from op_jupyter.engine.runtime import Runtime
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.session_context import close_handle, open_handle
+from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
+from op_jupyter.notebook.approvals import NotebookAsker
+from op_jupyter.notebook.config import AgentMagics
+from op_jupyter.notebook.display import CallCard
+from op_jupyter.notebook.frontend import detect, kernel_of
+from op_jupyter.notebook.identity import notebook_id
+from op_jupyter.notebook.main_thread import LentThread
+from op_jupyter.notebook.models import Runtimes
+from op_jupyter.notebook.toolbox import default_tools
+from op_jupyter.store.base import SessionInfo, Store
+from op_jupyter.store.summary import unknown_session
+
+MakeRuntime = Callable[[Settings], Runtime]
+_LISTED: Final = 200
+
+
+class Notebook:
+    """What `%load_ext` makes and `%unload_ext` takes away.
+
+    Args:
+        store: where sessions live; None: the configured place.
+        make_runtime: picks the model service for settings.
+    """
+
+    def __init__(
+        self,
+        shell: Any,
+        config: AgentMagics,
+        *,
+        store: Store | None = None,
+        make_runtime: MakeRuntime | None = None,
+    ) -> None:
+        self.shell = shell
+        self.config = config
+        self.lent = LentThread(kernel_of(shell))
+        self.raw_cell = ""
+        self.restarts = 0
+        self._store = store
+        self._make_runtime = make_runtime or (lambda s: bootstrap.create_runtime(chosen=s))
+        self._runtimes = Runtimes()
+        self._handle: SessionHandle | None = None
+
+    # -- the session
+
+    @property
+    def store(self) -> Store:
+        """Where sessions live."""
+        if self._store is None:
+            self._store = bootstrap.default_store(self.config.home or None)
+        return self._store
+
+    @property
+    def handle(self) -> SessionHandle:
+        """The notebook's session; opened on first use.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        if self._handle is None:
+            self._handle = self._first()
+        return self._handle
+
+    @property
+    def session(self) -> AgentSession:
+        """The notebook's session, live."""
+        return self.handle.agent
+
+    def _first(self) -> SessionHandle:
+        wanted: str | None = self.config.session or None
+        if wanted is None and self.config.resume == "auto":
+            earlier = self.earlier()
+            wanted = None if earlier is None else earlier.id
+        return self._open_new() if wanted is None else self._open_known(wanted)
+
+    def _open_new(self) -> SessionHandle:
+        chosen = self.config.settings()
+        handle = open_handle(
+            store=self.store,
+            id_prefix="nb",
+            source="notebook",
+            notebook=notebook_id(self.shell).key,
+            mode=chosen.get("mode"),
+        )
+        self.restarts = 0
+        return self._hosted(handle)
+
+    def _open_known(self, session_id: str) -> SessionHandle:
+        if not self.store.exists(check_session_id(session_id)):
+            raise self.unknown(session_id)
+        handle = self._hosted(open_handle(session_id, store=self.store))
+        meta = handle.agent.dag.meta
+        self.restarts = int(meta.get("restarts", 0)) + 1
+        handle.agent.recorder.set_meta(restarts=self.restarts, notebook=notebook_id(self.shell).key)
+        return handle
+
+    def _hosted(self, handle: SessionHandle) -> SessionHandle:
+        """*handle*, with what this notebook lends to calls outside of ``%%agent`` cells."""
+        self.host(handle.agent)
+        return handle
+
+    def host(self, session: AgentSession) -> None:
+        """Lend this notebook's thread, tools and ways to ask to *session*."""
+        session.workspace = self.workspace
+        session.main_thread = self.lent
+        session.asker = NotebookAsker(lambda: detect(self.shell), self.lent, CallCard(session))
+        session.tools = default_tools(self)
+        session.user_rules = bootstrap.user_rules(self.config.settings())
+
+    @property
+    def workspace(self) -> Path:
+        """The folder that the tools work in."""
+        return (
+            Path(self.config.workspace).expanduser().absolute()
+            if (self.config.workspace)
+            else Path.cwd()
+        )
+
+    def install(self) -> None:
+        """Make the session the ambient one of the context that runs now.
+
+        Raises:
+            OpenProgramError: it cannot be opened.
+        """
+        install(replace(self.handle, runtime=self.runtime()))
+
+    def new(self) -> SessionHandle:
+        """Begin a new session; the old one stays in the list."""
+        return self._switch(self._open_new)
+
+    def resume(self, session_id: str | None = None) -> SessionHandle:
+        """Go on with that session; None: with this notebook's latest earlier one.
+
+        Raises:
+            UnknownSession: there is none.
+            SessionLocked: another kernel holds it.
+        """
+        if session_id is None:
+            earlier = self.earlier()
+            if earlier is None:
+                raise UnknownSession(
+                    "this notebook has no earlier session; `%agent sessions` lists all there are"
+                )
+            session_id = earlier.id
+        if self._handle is not None and self._handle.session_id == session_id:
+            return self._handle
+        wanted = session_id
+        return self._switch(lambda: self._open_known(wanted))
+
+    def _switch(self, open_other: Callable[[], SessionHandle]) -> SessionHandle:
+        old = self._handle
+        if old is not None and old.agent.active_turn_id is not None:
+            raise SessionActive(
+                f"turn {old.agent.active_turn_id} is still running; wait for it or stop it first"
+            )
+        self._handle = open_other()
+        if old is not None:
+            close_handle(old)
+        self.install()
+        return self._handle
+
+    @contextmanager
+    def other_session(self, session_id: str) -> Iterator[AgentSession]:
+        """Another session for one cell; the notebook's own stays what it is."""
+        if self._handle is not None and self._handle.session_id == session_id:
+            yield self._handle.agent
+            return
+        if not self.store.exists(check_session_id(session_id)):
+            raise self.unknown(session_id)
+        handle = open_handle(session_id, store=self.store)
+        try:
+            self.host(handle.agent)
+            yield handle.agent
+        finally:
+            close_handle(handle)
+
+    # -- other sessions
+
+    def earlier(self) -> SessionInfo | None:
+        """The newest session of this notebook that is not the current one."""
+        key = notebook_id(self.shell).key
+        current = None if self._handle is None else self._handle.session_id
+        found = (s for s in self.store.sessions(_LISTED) if s.notebook == key and s.id != current)
+        return next(found, None)
+
+    def offered(self) -> SessionInfo | None:
+        """The earlier session that the person is told about: nothing happened in this one yet."""
+        if self.config.resume != "ask" or len(self.session.dag):
+            return None
+        return self.earlier()
+
+    def unknown(self, session_id: str) -> UnknownSession:
+        """The error for a session that is not there."""
+        known = [info.id for info in self.store.sessions(_LISTED)]
+        return unknown_session(session_id, known, "here; `%agent sessions` lists those there are")
+
+    # -- models
+
+    def runtime(self, **flags: str | None) -> Runtime:
+        """What asks the model, as configured, unless *flags* say otherwise."""
+        chosen = self.config.settings(**flags)
+        key = tuple((name, setting.value) for name, setting in sorted(chosen.values.items()))
+        return self._runtimes.get(key, lambda: self._make_runtime(chosen))
+
+    # -- life
+
+    def before_cell(self, info: Any) -> None:
+        """IPython's ``pre_run_cell``: each cell may run in a context of its own."""
+        self.raw_cell = info.raw_cell or ""
+        try:
+            self.install()
+        except OpenProgramError:
+            # Said when the extension was loaded, and again by every %%agent and %agent.
+            install(None)
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self._handle is not None:
+            close_handle(self._handle)
+            self._handle = None
+        self._runtimes.close()
+        install(None)
+        self.lent.close()

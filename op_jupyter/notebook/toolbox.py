@@ -1,0 +1,50 @@
+"""The tools that a notebook offers: its own, and functions of the user's namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from op_jupyter.errors import ToolNotFound
+from op_jupyter.tools.base import Tool
+from op_jupyter.tools.functions import as_tool
+from op_jupyter.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from op_jupyter.notebook.notebook import Notebook
+
+NO_TOOLS = "none"
+
+
+def default_tools(notebook: Notebook) -> Toolset:
+    """What the agent gets unless told otherwise."""
+    return Toolset(())
+
+
+def chosen_tools(notebook: Notebook, names: Sequence[str] | None) -> Toolset:
+    """The tools of these names; functions of the notebook are among them, and ask.
+
+    Raises:
+        ToolNotFound: a name is neither a tool's nor a function's.
+        ToolDefinitionError: a function cannot be a tool; says what to change.
+    """
+    names = notebook.config.tools if names is None else names
+    offered = default_tools(notebook)
+    if not names:
+        return offered
+    if list(names) == [NO_TOOLS]:
+        return Toolset(())
+    return Toolset([_tool(name, offered, notebook.shell.user_ns) for name in names])
+
+
+def _tool(name: str, offered: Toolset, variables: dict[str, Any]) -> Tool:
+    if (tool := offered.get(name)) is not None:
+        return tool
+    if callable(function := variables.get(name)):
+        return as_tool(function)
+    if name in variables:
+        kind = type(variables[name]).__name__
+        raise ToolNotFound(f"{name!r} is a {kind} in this notebook; a tool has to be a function")
+    raise ToolNotFound(
+        f"{offered.unknown(name)}. A function of the notebook is one, too, once it is defined"
+    )

@@ -1,0 +1,189 @@
+"""``%agent WORD``."""
+
+from __future__ import annotations
+
+import pytest
+from shells import Model, Shell
+
+from op_jupyter.errors import (
+    InvalidRule,
+    PermissionNotPending,
+    UnknownNode,
+    UnknownSession,
+    UsageError,
+)
+from op_jupyter.notebook.commands import COMMANDS
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.testing.providers import call, reply
+
+
+def test_help_lists_every_command(notebook: Notebook, shell: Shell) -> None:
+    text = shell.says("%agent help")
+    for word in COMMANDS:
+        assert f"%agent {word}" in text
+
+
+@pytest.mark.parametrize("word", [w for w in COMMANDS if w != "help"])
+def test_every_command_has_help_of_its_own(notebook: Notebook, shell: Shell, word: str) -> None:
+    assert "--help" in shell.says(f"%agent {word} --help")
+
+
+def test_an_unknown_word_names_the_nearest_and_how_to_send_a_prompt(
+    notebook: Notebook, shell: Shell
+) -> None:
+    error = shell.error("%agent statsu")
+    assert isinstance(error, UsageError)
+    assert "%agent status" in str(error)
+    assert "%%agent" in str(error)
+
+
+def test_what_is_not_built_does_not_parse(notebook: Notebook, shell: Shell) -> None:
+    for word in ("compact", "fork", "rewind", "diff", "export", "gc", "search", "tell me a joke"):
+        assert isinstance(shell.error(f"%agent {word}"), UsageError)
+
+
+def test_status_tells_where_settings_come_from(
+    notebook: Notebook, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENPROGRAM_MODEL", "from-the-environment")
+    text = shell.says("%agent")
+    assert notebook.session.session_id in text
+    assert "accept_edits" in text
+    assert "from-the-environment (from OPENPROGRAM_MODEL)" in text
+    shell.value("%config AgentMagics.model = 'mine'")
+    assert "mine (from this notebook)" in shell.says("%agent status")
+
+
+def test_sessions_marks_the_current_one(notebook: Notebook, shell: Shell, model: Model) -> None:
+    model.answers(reply("one"), reply("two"))
+    shell.value("%%agent\nOne")
+    shell.value("%%agent --fresh\nTwo")
+    lines = shell.says("%agent sessions").split("\n")
+    assert [line for line in lines if line.startswith("*")] == [
+        line for line in lines if notebook.session.session_id in line
+    ]
+    assert len(lines) == 2
+
+
+def test_new_begins_a_session_without_ids_in_the_text(notebook: Notebook, shell: Shell) -> None:
+    before = notebook.session.session_id
+    text = shell.says("%agent new")
+    assert notebook.session.session_id != before
+    assert notebook.session.session_id not in text
+    assert shell.metadata[-1]["session_id"] == notebook.session.session_id
+
+
+def test_resume_of_an_unknown_id_is_an_error_and_the_session_stays(
+    notebook: Notebook, shell: Shell
+) -> None:
+    before = notebook.session.session_id
+    assert isinstance(shell.error("%agent resume nothing-like-it"), UnknownSession)
+    assert notebook.session.session_id == before
+
+
+def test_history_lists_the_active_line(notebook: Notebook, shell: Shell, model: Model) -> None:
+    assert "Nothing has happened" in shell.says("%agent history")
+    model.answers(reply("Four."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    lines = shell.says("%agent history").split("\n")
+    assert "you: What is 2 + 2?" in lines[0]
+    assert "Four." in lines[1]
+
+
+def test_dag_draws_every_node(notebook: Notebook, shell: Shell, model: Model) -> None:
+    assert "Nothing has happened" in shell.says("%agent dag")
+    model.answers(reply("Four."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    assert len(shell.says("%agent dag").split("\n")) == 2
+    assert "<svg" in shell.shown[-1]["text/html"]
+
+
+def test_show_prints_a_node_and_the_prompt_of_a_model_call(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("Positive."))
+    shell.value(
+        "from op_jupyter import agentic_function, llm\n"
+        "@agentic_function\ndef mood(text: str) -> str:\n"
+        "    '''Name the mood of a text.'''\n    return llm(text)\n"
+        "mood('What a day!')"
+    )
+    function, asked = list(notebook.session.dag)
+    assert "What a day!" in shell.says(f"%agent show {function.id}")
+    prompt = shell.says(f"%agent show {asked.id} --prompt")
+    assert prompt.count("Name the mood of a text.") == 1
+    assert "mood" in prompt
+    assert "not proven" not in prompt
+
+
+def test_show_takes_the_beginning_of_an_id(notebook: Notebook, shell: Shell, model: Model) -> None:
+    model.answers(reply("Four."))
+    result = shell.value("%%agent\nHello")
+    user = result.nodes[0].id
+    assert user in shell.says(f"%agent show {user[:-2]}")
+    assert isinstance(shell.error("%agent show nothing"), UnknownNode)
+    assert isinstance(shell.error(f"%agent show {user} --prompt"), UsageError)
+
+
+def test_rules_are_listed_and_can_be_taken_back(notebook: Notebook, shell: Shell) -> None:
+    shell.value("%agent allow edit_file(src/**)")
+    shell.value("""%agent deny python(print("a  b"))""")
+    listed = shell.says("%agent permissions")
+    assert "allow  edit_file(src/**)" in listed
+    assert 'deny   python(print("a  b"))' in listed
+    shell.value("""%agent forget python(print("a  b"))""")
+    assert "print" not in shell.says("%agent permissions")
+    assert isinstance(shell.error("%agent forget python"), UsageError)
+
+
+def test_a_rule_that_cannot_be_read_changes_nothing(notebook: Notebook, shell: Shell) -> None:
+    assert isinstance(shell.error("%agent allow (((("), InvalidRule)
+    assert isinstance(shell.error("%agent allow"), UsageError)
+    assert notebook.session.rules == {"allow": [], "deny": []}
+
+
+def test_mode_is_shown_set_and_checked(notebook: Notebook, shell: Shell) -> None:
+    assert shell.says("%agent mode") == "mode: accept_edits"
+    assert shell.says("%agent mode auto") == "mode: auto"
+    assert notebook.session.permission_mode == "auto"
+    assert isinstance(shell.error("%agent mode everything"), UsageError)
+
+
+def test_nothing_waits_for_an_answer(notebook: Notebook, shell: Shell) -> None:
+    assert isinstance(shell.error("%agent approve"), PermissionNotPending)
+    assert isinstance(shell.error("%agent reject"), PermissionNotPending)
+
+
+def test_a_call_in_a_thread_can_be_approved_from_a_cell(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply(call("double", {"n": 21})), reply("42"))
+    shell.value(
+        "import threading, time\nfrom contextvars import copy_context\n"
+        "from op_jupyter import agent\nfrom op_jupyter.tools.functions import as_tool\n"
+        "from op_jupyter.tools.toolset import Toolset\n"
+        "def double(n: int) -> int:\n    'Double.'\n    return 2 * n\n"
+        "said = []\n"
+        "def work():\n"
+        "    said.append(agent('Double 21', tools=Toolset([as_tool(double)])))\n"
+    )
+
+    class Patient:
+        interactive = True
+
+        async def decide(self, request: object) -> object:
+            import asyncio
+
+            return await asyncio.Event().wait()
+
+    notebook.session.asker = Patient()  # type: ignore[assignment]
+    shell.value(
+        "thread = threading.Thread(target=copy_context().run, args=(work,)); thread.start()\n"
+        "session = current_session().agent if 'current_session' in globals() else None"
+    )
+    while not notebook.session.pending_cards():
+        pass
+    assert "double" in shell.says("%agent permissions")
+    assert "allowed once" in shell.says("%agent approve")
+    shell.value("thread.join()")
+    assert shell.ip.user_ns["said"] == ["42"]
