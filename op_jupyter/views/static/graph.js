@@ -95,6 +95,7 @@ export class GraphView {
   clear() {
     this.layout = new Layout({ fold: this.folds });
     this.drawn.clear();
+    this.edgesKey = null;
     this.body.replaceChildren(this.gutter);
     this.glyphs.replaceChildren();
   }
@@ -315,23 +316,35 @@ export class GraphView {
     return `${row.kind} ${first.name}${times}, ${look.word}${label}${caller}`;
   }
 
+  // Edges never change, so they are drawn again only when other rows come into view.
   drawEdges(from, to) {
     const rows = this.layout.rows;
-    const crosses = (other, row) => row.row >= from && other.row <= to;
+    const key = `${from} ${to} ${rows.length} ${this.folds}`;
+    if (key === this.edgesKey) return;
+    this.edgesKey = key;
     const drawn = [];
+    const below = new Map();
     for (const row of rows) {
       const after = row.after === null ? null : this.layout.rowOf.get(row.after);
       const caller = row.caller === null ? null : this.layout.rowOf.get(row.caller);
-      if (after && crosses(after, row)) drawn.push(...comesAfter(after, row));
-      if (caller && crosses(caller, row)) drawn.push(...calledBy(caller, row));
+      if (after && row.row >= from && after.row <= to) drawn.push(...comesAfter(after, row));
+      if (!caller || row.row < from || caller.row > to) continue;
+      // All that one caller has called below the view shares one line: the longest is enough.
+      if (row.row > to) below.set(caller, row);
+      else drawn.push(...calledBy(caller, row));
     }
+    for (const [caller, row] of below) drawn.push(...calledBy(caller, row));
     this.edges.replaceChildren(...drawn);
-    const bottom = TOP * 2 + rows.length * ROW - 4;
+    this.drawLanes();
+  }
+
+  drawLanes() {
+    const bottom = TOP * 2 + this.layout.rows.length * ROW - 4;
     while (this.lanes.childNodes.length < this.layout.lanes.size) {
       this.lanes.append(s("path", { class: "opv-lane" }));
     }
     [...this.lanes.childNodes].forEach((lane, index) => {
-      lane.setAttribute("d", `M${PAD + index * LANE} 4V${bottom}`);
+      lane.setAttribute("d", index < this.layout.lanes.size ? `M${PAD + index * LANE} 4V${bottom}` : "");
     });
   }
 }

@@ -107,13 +107,14 @@ class TurnView {
     this.header.canStop = message.can_cancel !== false;
     if (this.loaded && message.state.sequence === this.fold.state.sequence) return;
     this.loaded = true;
-    this.fold.load(message.state);
+    // Views of one model are handed the same objects; each needs its own to fold into.
+    this.fold.load(structuredClone(message.state));
     this.graph.nodes.clear();
     this.graph.clear();
   }
 
   apply(items) {
-    for (const item of items) this.fold.apply(item);
+    for (const item of items) this.fold.apply(structuredClone(item));
   }
 
   stop() {

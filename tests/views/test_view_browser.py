@@ -1,0 +1,427 @@
+"""The live view in a real browser: what is shown, and that nothing jumps or acts."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from views import stories
+from views.harness import ViewPage
+from views.stories import Story, node
+from views.test_static_html import HOSTILE
+
+from op_jupyter.views.model import TurnModel
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., ViewPage]
+Wire = dict[str, Any]
+
+
+def state_of(story: Story) -> Wire:
+    model = TurnModel()
+    for envelope in story.updates:
+        model.apply(envelope)
+    return model.to_json()
+
+
+def updates(story: Story) -> Wire:
+    return {"kind": "updates", "items": story.updates}
+
+
+def loaded(open_view: Open, story: Story, theme: str = "light", **more: Any) -> ViewPage:
+    view = open_view(theme)
+    view.load(state_of(story), **more)
+    return view
+
+
+def test_a_view_says_that_it_is_ready_each_time_it_is_drawn(open_view: Open) -> None:
+    view = open_view()
+    assert view.sent == [{"kind": "ready"}]
+    view.page.evaluate("() => { window.show('second'); }")
+    assert view.sent == [{"kind": "ready"}] * 2
+
+
+def test_a_running_turn_shows_answer_plan_calls_and_graph(open_view: Open) -> None:
+    page = loaded(open_view, stories.running()).page
+    assert page.locator(".opv-hd .opv-st").inner_text() == "Running"
+    header = page.locator(".opv-hd").inner_text()
+    assert "step 2" in header
+    assert "writing the answer" in header
+    assert "7,000 in / 402 out tokens" in header
+    assert page.locator(".opv-md h4").inner_text() == "Two months stand out"
+    assert page.locator(".opv-md td.opv-num").first.inner_text() == "182,440"
+    assert page.locator(".opv-plan li.opv-now").inner_text().endswith("Explain the outliers")
+    assert page.locator(".opv-call summary").all_inner_texts()[1].endswith("0.1 s") is False
+    assert page.locator(".opv-call").count() == 3
+    assert page.get_by_role("option").count() == 8
+    assert page.get_by_role("option", name=re.compile("review_month, 12 times, done")).count() == 1
+    assert page.get_by_role("button", name="Stop: interrupt this turn").is_visible()
+
+
+def test_fed_live_or_loaded_late_the_page_is_the_same(open_view: Open) -> None:
+    live = open_view()
+    live.load(TurnModel().to_json())
+    story = stories.running()
+    for start in range(0, len(story.updates), 7):
+        live.deliver({"kind": "updates", "items": story.updates[start : start + 7]})
+    late = loaded(open_view, story)
+    text = "() => document.getElementById('view').innerText.replace(/\\d+ s/g, '')"
+    assert live.page.evaluate(text) == late.page.evaluate(text)
+
+
+def test_updates_that_are_known_already_change_nothing(open_view: Open) -> None:
+    story = stories.running()
+    view = loaded(open_view, story)
+    before = view.page.locator("#view").inner_text()
+    view.deliver(updates(story))
+    assert view.page.locator("#view").inner_text() == before
+
+
+def test_arguments_and_result_of_a_call_open_on_demand(open_view: Open) -> None:
+    page = loaded(open_view, stories.running()).page
+    page.locator(".opv-call summary").nth(1).click()
+    assert page.get_by_label("Arguments").inner_text() == stories.CODE
+    assert page.get_by_label("Result").inner_text() == "12 labels: 10 normal, 2 outlier"
+    page.get_by_label("Arguments").locator(".opv-k").first.wait_for()
+
+
+def test_a_finished_turn_has_its_answer_and_no_stop_button(open_view: Open) -> None:
+    page = loaded(open_view, stories.completed()).page
+    assert page.locator(".opv-st").inner_text() == "Completed"
+    assert "incomplete and not low" in page.locator(".opv-md").inner_text()
+    assert page.locator(".opv-cursor").count() == 0
+    assert not page.get_by_role("button", name="Stop").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("end", "word", "note"),
+    [
+        ({"status": "cancelled"}, "Cancelled", "You stopped the turn."),
+        (
+            {"status": "failed", "code": "model_error", "message": "connection closed"},
+            "Failed",
+            "model_error: connection closed",
+        ),
+        ({"status": "failed", "code": "permission_denied"}, "Denied", "The call was denied."),
+    ],
+)
+def test_a_turn_without_an_answer_says_what_happened(
+    open_view: Open, end: Wire, word: str, note: str
+) -> None:
+    page = loaded(open_view, Story().start().text("half").finish(**end)).page
+    assert page.locator(".opv-st").inner_text() == word
+    assert note in page.locator(".opv-outcome").inner_text()
+    assert "half" not in page.locator("#view").inner_text()
+
+
+def test_stop_asks_the_kernel_once(open_view: Open) -> None:
+    view = loaded(open_view, stories.running())
+    stop = view.page.get_by_role("button", name="Stop: interrupt this turn")
+    stop.dblclick()
+    assert view.sent[1:] == [{"kind": "cancel"}]
+    assert stop.is_disabled()
+    assert stop.inner_text() == "Stopping…"
+
+
+def test_without_a_kernel_the_saved_words_are_shown(open_view: Open) -> None:
+    view = open_view()
+    view.page.evaluate("window.saved = {status: 'completed', answer: '**42**'}")
+    view.page.get_by_text("No kernel answers for this view").wait_for()
+    assert view.page.locator(".opv-md strong").inner_text() == "42"
+    assert view.page.locator(".opv-st").inner_text() == "Done"
+
+
+def test_a_view_that_is_removed_stops_listening(open_view: Open) -> None:
+    view = loaded(open_view, Story().start())
+    view.page.evaluate("window.cleanup()")
+    view.deliver(updates(Story().start().text("later")))
+    assert "later" not in view.page.locator("#view").inner_text()
+
+
+def test_finished_paragraphs_keep_their_elements_while_the_answer_grows(open_view: Open) -> None:
+    story = Story().start().phase("running_model", 1).text("first\n\nsec")
+    view = loaded(open_view, story)
+    view.page.evaluate("window.kept = document.querySelector('.opv-md p')")
+    view.deliver(updates(story.text("ond\n\nthird")))
+    assert view.page.evaluate("window.kept === document.querySelector('.opv-md p')")
+    assert view.page.locator(".opv-md p").all_inner_texts() == ["first", "second", "third"]
+
+
+# -- the graph
+
+
+def test_a_new_node_moves_no_row(open_view: Open) -> None:
+    story = stories.running()
+    view = loaded(open_view, story)
+    tops = "() => [...document.querySelectorAll('.opv-row')].map((row) => row.style.top)"
+    before = view.page.evaluate(tops)
+    view.deliver(updates(story.node("x1", "tool", "python", caller="n13")))
+    assert view.page.evaluate(tops)[: len(before)] == before
+
+
+def test_arrow_keys_move_through_the_graph_and_fill_the_details(open_view: Open) -> None:
+    view = loaded(open_view, stories.running(), details=True, actions=["fork"])
+    page = view.page
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowUp")
+    selected = page.locator("[aria-selected=true]")
+    assert "read_file" in selected.inner_text()
+    active = page.get_by_role("listbox").get_attribute("aria-activedescendant")
+    assert selected.get_attribute("id") == active
+    assert {"kind": "details", "id": "n12"} in view.sent
+    view.deliver({"kind": "details", "id": "n12", "input": "read_file(path)", "output": "gone"})
+    panel = page.get_by_label("Node details")
+    assert panel.get_by_label("Output").inner_text() == "gone"
+    panel.get_by_role("button", name="Fork here").click()
+    assert view.sent[-1] == {"kind": "node_action", "action": "fork", "id": "n12"}
+    view.deliver({"kind": "note", "id": "n12", "action": "fork", "text": "the next cell forks"})
+    assert "the next cell forks" in panel.inner_text()
+
+
+def test_each_call_of_a_loop_can_be_looked_at(open_view: Open) -> None:
+    page = loaded(open_view, stories.running()).page
+    page.get_by_role("option", name=re.compile("^function review_month")).click()
+    panel = page.get_by_label("Node details")
+    assert "call 1 of 12" in panel.inner_text()
+    panel.get_by_role("button", name="Next call").click()
+    assert 'month="2024-02"' in panel.inner_text()
+    panel.get_by_role("button", name="python").click()
+    assert "python" in page.locator("[aria-selected=true]").inner_text()
+
+
+def test_loops_unfold_by_hand_and_fold_again(open_view: Open) -> None:
+    page = loaded(open_view, stories.running()).page
+    fold = page.get_by_role("button", name="Fold loops")
+    fold.click()
+    assert page.locator(".opv-rows").evaluate("e => e.offsetHeight") == 16 + 30 * 28
+    fold.click()
+    assert page.locator(".opv-rows").evaluate("e => e.offsetHeight") == 16 + 8 * 28
+
+
+def big(count: int) -> Story:
+    story = Story().start().node("u", "user", "user", "go")
+    story.node("m", "model", "model", "many calls", predecessor="u")
+    for index in range(count):
+        story.node(f"t{index}", "tool", "python", f"call {index}", caller="m")
+    return story
+
+
+def test_a_long_graph_only_draws_the_rows_in_view(open_view: Open) -> None:
+    view = loaded(open_view, big(2000))
+    page = view.page
+    assert page.get_by_role("option").count() < 80
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("End")
+    view.settle()
+    assert "call 1999" in page.locator("[aria-selected=true]").inner_text()
+    page.keyboard.press("Home")
+    view.settle()
+    assert "user" in page.locator("[aria-selected=true]").inner_text()
+    assert page.get_by_role("option").count() < 80
+
+
+def test_an_update_of_a_long_graph_touches_few_elements(open_view: Open) -> None:
+    story = big(2000)
+    view = loaded(open_view, story)
+    view.page.evaluate(
+        """() => {
+          window.touched = 0;
+          new MutationObserver((all) => { for (const one of all)
+            window.touched += one.addedNodes.length + one.removedNodes.length;
+          }).observe(document.querySelector('.opv-rows'), {childList: true, subtree: true});
+        }"""
+    )
+    story.sequence = 10_000
+    one_more = Story()
+    one_more.sequence = 20_000
+    view.deliver(updates(one_more.tell("node_updated", id="t3", status="error")))
+    assert view.page.evaluate("window.touched") < 20
+
+
+def test_lanes_beyond_the_gutter_scroll_to_the_row_that_is_chosen(open_view: Open) -> None:
+    story = Story().start()
+    for depth in range(12):
+        story.node(f"f{depth}", "function", f"f{depth}", caller=f"f{depth - 1}" if depth else None)
+    view = loaded(open_view, story)
+    page = view.page
+    assert "lanes 7–12 of 12" in page.locator(".opv-lanes").inner_text()
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("Home")
+    assert "lanes 1–6 of 12" in page.locator(".opv-lanes").inner_text()
+    page.get_by_role("button", name="Lanes to the right").click()
+    assert "lanes 2–7 of 12" in page.locator(".opv-lanes").inner_text()
+
+
+def test_a_node_whose_call_waits_on_the_card_is_told_as_waiting(open_view: Open) -> None:
+    view = loaded(open_view, stories.asking(stories.request("c1")))
+    row = view.page.get_by_role("option", name=re.compile("^tool python, waiting"))
+    row.wait_for()
+    resolved = Story()
+    resolved.sequence = 1000
+    view.deliver(
+        updates(resolved.tell("permission_resolved", id="c1", answer="allow", how="click"))
+    )
+    view.page.get_by_role("option", name=re.compile("^tool python, running")).wait_for()
+
+
+# -- hostile text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_inert_in_the_view(open_view: Open, text: str) -> None:
+    ask = stories.request("c9", code=text, reason=text, rule=text, touches=[text], undo=text)
+    ask |= {"dangers": [text], "tool": text, "mode": text}
+    ask["display"]["lines"] = {"1": text}
+    story = Story().start(text).phase("running_model", 1).text(text).tell("draft_cleared")
+    story.node("n1", "user", text, text).node("n2", "function", text, text, status="error")
+    story.call("c1", text, text, text).tell("reasoning_delta", text=text).text(text)
+    story.tell("plan_updated", steps=[{"text": text, "status": text}])
+    story.tell("permission_requested", **ask)
+    view = loaded(open_view, story, details=True, actions=["fork"])
+    page = view.page
+    page.locator(".opv-call summary").first.click()
+    page.get_by_role("option").first.click()
+    view.deliver({"kind": "details", "id": "n1", "input": text, "output": text})
+    view.deliver({"kind": "note", "id": "n1", "text": text})
+    page.get_by_role("button", name="Allow for this session").click()
+    page.wait_for_timeout(50)  # an injected image would have failed to load by now
+    assert page.evaluate("window.pwned") is None
+    tags = page.evaluate("[...document.querySelectorAll('#out *')].map((e) => e.localName)")
+    assert not {"script", "img", "iframe", "style", "foreignObject", "body"} & set(tags)
+    links = page.evaluate("[...document.querySelectorAll('#out a')].map((a) => a.protocol)")
+    assert set(links) <= {"https:", "http:"}
+    handlers = page.evaluate(
+        "[...document.querySelectorAll('#out *')].flatMap((e) => e.getAttributeNames())"
+        ".filter((name) => name.startsWith('on'))"
+    )
+    assert handlers == []
+    shown = page.evaluate("document.getElementById('out').innerText")
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]", shown)
+
+
+def test_endless_nesting_and_unclosed_marks_do_not_hang_the_page(open_view: Open) -> None:
+    story = Story().start().phase("running_model", 1)
+    for text in (
+        "> " * 3000,
+        "*a " * 20_000,
+        "[" * 20_000,
+        "`" * 9999 + " " + "``" * 5000,
+        "[a](" * 9000,
+        "- " * 2000,
+        "_*" * 20_000,
+        "|" * 20_000,
+    ):
+        story.text(text, "\n\n")
+    view = open_view()
+    took = view.page.evaluate(
+        """async (message) => {
+          const start = performance.now();
+          window.deliver(message);
+          await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+          return performance.now() - start;
+        }""",
+        {"kind": "snapshot", "state": state_of(story), "now_ms": 0, "expired": False},
+    )
+    assert took < 5000
+
+
+def test_markdown_is_rendered_as_models_write_it(open_view: Open) -> None:
+    source = (
+        "# T\n\nA *b* **c** ~~d~~ `e` ***f*** snake_case_name 2*3*4 <b>g</b> &amp; \\*h\\*\n"
+        "next  \nbroken\n\n> quote\n> more\n\n1. one\n2. two\n   - inner\n     text\n\n"
+        "- a\n\n  second\n- b\n\n***\n\n```python\ndef f(): return '<x>'\n```\n\n"
+        "|a|b|\n|:-|-:|\n|`x\\|y`|**2**|\n\n"
+        'https://example.org/a_b(c). <https://example.org/d> [e **f**](https://example.org/f "t")\n'
+        "[no](javascript:alert(1)) ![pic](https://example.org/p.png)\n\nSetext\n---\nend"
+    )
+    page = loaded(open_view, Story().start().finish(source)).page
+    html = re.sub(
+        r' (class|target|rel|title|tabindex)="[^"]*"', "", page.locator(".opv-md").inner_html()
+    )
+    for part in [
+        "<h3>T</h3>",
+        "<em>b</em> <strong>c</strong> <s>d</s> <code>e</code>",
+        "<strong>f</strong>",
+        "snake_case_name 2<em>3</em>4 &lt;b&gt;g&lt;/b&gt; &amp; *h*",
+        "next<br>",
+        "<blockquote><p>quote\nmore</p></blockquote>",
+        "<ol><li>one</li><li>two<ul><li>inner\ntext</li></ul></li></ol>",
+        "<ul><li><p>a</p><p>second</p></li><li><p>b</p></li></ul>",
+        "<hr>",
+        "<td><code>x|y</code></td><td><strong>2</strong></td>",
+        '<a href="https://example.org/a_b(c)">https://example.org/a_b(c)</a>. ',
+        '<a href="https://example.org/d">https://example.org/d</a>',
+        '<a href="https://example.org/f">e <strong>f</strong></a>',
+        "<span>no</span>",
+        "[image: pic]",
+        "<h4>Setext</h4><p>end</p>",
+    ]:
+        assert part in html, part
+
+
+def test_words_for_a_screen_reader_come_by_step_not_by_token(open_view: Open) -> None:
+    story = Story().start().phase("running_model", 1).text("a")
+    view = loaded(open_view, story)
+    view.page.evaluate(
+        """() => { window.spoken = 0;
+          new MutationObserver((all) => { window.spoken += all.length; }).observe(
+            document.querySelector('[role=status][aria-live]'),
+            {childList: true, characterData: true, subtree: true}); }"""
+    )
+    for piece in "bcdef":
+        view.deliver(updates(story.text(piece)))
+    assert view.page.evaluate("window.spoken") == 0
+    view.deliver(updates(story.phase("running_model", 2)))
+    status = view.page.locator("[role=status][aria-live]")
+    assert status.inner_text() == "Step 2. Writing the answer."
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "none"])
+def test_every_text_can_be_read(open_view: Open, theme: str) -> None:
+    view = loaded(open_view, stories.asking(stories.dangerous_request()), theme)
+    page = view.page
+    page.get_by_role("option").nth(1).click()
+    assert page.evaluate(CONTRASTS) == []
+
+
+# Text against the nearest background that is not transparent, after WCAG 2.
+CONTRASTS = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const over = (top, below) => {
+    const a = top[3] / 255;
+    return [0, 1, 2].map((i) => top[i] * a + below[i] * (1 - a)).concat(255);
+  };
+  const backgroundOf = (element) => {
+    const colour = rgba(getComputedStyle(element).backgroundColor);
+    if (colour[3] === 255) return colour;
+    if (!element.parentElement) return [255, 255, 255, 255];
+    return over(colour, backgroundOf(element.parentElement));
+  };
+  const light = ([r, g, b]) => {
+    const part = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll('.opv *')) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.offsetParent || element.closest('.opv-sr') || element.disabled) continue;
+    const below = backgroundOf(element);
+    const ink = over(rgba(getComputedStyle(element).color), below);
+    const [high, low] = [light(ink), light(below)].sort((a, b) => b - a);
+    const ratio = (high + 0.05) / (low + 0.05);
+    const words = element.textContent.slice(0, 30);
+    if (ratio < 4.5) poor.push(`${element.className} ${words} ${ratio.toFixed(2)}`);
+  }
+  return poor;
+}"""
+
+
+def test_nodes_of_a_saved_turn_can_be_drawn_by_the_same_graph() -> None:
+    assert node("n", "tool", "python")["role"] == "code"
