@@ -21,6 +21,9 @@ class Asker(Protocol):
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """The answer.  It may take for ever: a click may come first, or the turn be cancelled."""
 
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Hear what was answered, whoever answered it."""
+
 
 class HeadlessAsker:
     """Nobody is there."""
@@ -30,6 +33,9 @@ class HeadlessAsker:
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """Deny, and say which rule would have allowed it."""
         return PermissionAnswer("deny_message", "policy", message=nobody_can_answer(request.rule))
+
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Nothing to do."""
 
 
 def nobody_can_answer(rule: str) -> str:

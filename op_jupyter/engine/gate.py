@@ -82,6 +82,7 @@ async def ask_permission(
     )
     asked = monotonic()
     answer = await session.ask(env.turn, request, env.asker)
+    env.asker.answered(request, answer)
     waited = round(monotonic() - asked, 3)
     if answer.answer == "allow_session" and verdict.rule_text:
         session.add_rule("allow", verdict.rule_text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,14 +21,16 @@ class ScriptedAsker:
     answers: list[PermissionAnswer] = field(default_factory=list)
     requests: list[PermissionRequest] = field(default_factory=list)
     interactive: bool = True
+    heard: list[PermissionAnswer] = field(default_factory=list)
 
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
-        import asyncio
-
         self.requests.append(request)
         if not self.answers:
             await asyncio.Event().wait()
         return self.answers.pop(0)
+
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        self.heard.append(answer)
 
 
 @pytest.fixture

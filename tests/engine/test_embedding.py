@@ -51,9 +51,7 @@ def run_program(tmp_path: Path, *, refuse: bool) -> str:
     home.mkdir(mode=0o500)
     root = tmp_path / "sessions"
     foreign = {*FOREIGN, "anthropic"}
-    program = PROGRAM.format(
-        foreign=foreign, refuse=refuse, root=str(root), watched=foreign
-    )
+    program = PROGRAM.format(foreign=foreign, refuse=refuse, root=str(root), watched=foreign)
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"HOME": str(home), "PATH": "", "OPENPROGRAM_HOME": "/nonexistent/never"},

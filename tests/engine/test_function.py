@@ -245,9 +245,7 @@ def test_sync_calls_from_our_threads_keep_the_caller(store: MemoryStore) -> None
     def spread() -> list[str]:
         """Spread work."""
         with ThreadPoolExecutor(4) as pool:
-            jobs = [
-                pool.submit(contextvars.copy_context().run, classify, str(n)) for n in range(8)
-            ]
+            jobs = [pool.submit(contextvars.copy_context().run, classify, str(n)) for n in range(8)]
             return [job.result() for job in jobs]
 
     with in_session(store, Runtime(call=echo)) as handle:

@@ -86,7 +86,10 @@ def run(
 
 
 def start_in_background(
-    session: AgentSession, provider: ScriptedProvider, tools: Sequence[FakeTool] = (), **options: Any
+    session: AgentSession,
+    provider: ScriptedProvider,
+    tools: Sequence[FakeTool] = (),
+    **options: Any,
 ) -> tuple[str, loop.Job[Outcome]]:
     start = TurnStart(
         (TextBlock("do it"),),
@@ -493,7 +496,14 @@ class FailingStore:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
-        if name not in ("append", "update", "begin_turn", "end_turn", "record_decision", "set_meta"):
+        if name not in (
+            "append",
+            "update",
+            "begin_turn",
+            "end_turn",
+            "record_decision",
+            "set_meta",
+        ):
             return value
 
         def write(*args: Any, **kwargs: Any) -> Any:
@@ -506,9 +516,7 @@ class FailingStore:
 
 
 @pytest.mark.parametrize("allowed", range(12))
-def test_a_store_failure_at_any_write_keeps_every_promise(
-    store: MemoryStore, allowed: int
-) -> None:
+def test_a_store_failure_at_any_write_keeps_every_promise(store: MemoryStore, allowed: int) -> None:
     inner = store.open(store.create_session("s4"))
     failing = FailingStore(inner, allowed)
     session = AgentSession(failing)  # type: ignore[arg-type]

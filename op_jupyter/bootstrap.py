@@ -1,0 +1,148 @@
+"""The one place that picks concrete classes: which provider, which store, which recording."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from op_jupyter.config.settings import Settings, load_settings
+from op_jupyter.core.recording import Folders
+from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.engine.runtime import Runtime
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.providers.base import Provider
+from op_jupyter.providers.catalog import ProviderChoice, resolve_provider
+from op_jupyter.providers.recorded import (
+    Cassette,
+    RecordedProvider,
+    ReplayMode,
+    parse_replay_mode,
+)
+from op_jupyter.providers.recorded_decisions import RecordedDecisions
+
+if TYPE_CHECKING:
+    from op_jupyter.store.sessions import SessionStore
+
+
+def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
+    """The settings in force, *overrides* first; see `config.settings`."""
+    return load_settings(os.environ, overrides)
+
+
+def default_store(root: Path | str | None = None) -> SessionStore:
+    """The store in the configured place."""
+    from op_jupyter.store.sessions import SessionStore
+
+    return SessionStore(root_path=root or settings().get("home"))
+
+
+def user_rules(chosen: Settings) -> tuple[Rule, ...]:
+    """The permission rules of the user's own file.
+
+    Raises:
+        InvalidRule: one of them cannot be read.
+    """
+    return (
+        *(parse_rule(text, "allow", origin=str(chosen.file)) for text in chosen.allow),
+        *(parse_rule(text, "deny", origin=str(chosen.file)) for text in chosen.deny),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """An open cassette, for the model calls and the decisions of one run."""
+
+    cassette: Cassette
+    mode: ReplayMode
+    folders: Folders
+    redactor: Redactor
+    decisions: RecordedDecisions
+
+
+def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None) -> Replay | None:
+    """The cassette that the settings name; None when nothing is recorded or replayed.
+
+    Args:
+        workspace: whose path must not stand in a recording; a relative cassette starts there.
+        beside: the notebook or script that the cassette belongs to when none is named.
+
+    Raises:
+        ConfigurationError: a mode is set, but nothing says which cassette.
+        CorruptRecord: the file is no cassette.
+    """
+    from op_jupyter.store.cassettes import FileCassette
+
+    mode = parse_replay_mode(chosen.get("replay") or "off")
+    if mode == "off":
+        return None
+    named = chosen.get("cassette")
+    if named is None and beside is None:
+        raise ConfigurationError(
+            f"replay={mode} needs a cassette: name its file with `%config AgentMagics.cassette = "
+            "'name.cassette'` or OPENPROGRAM_CASSETTE"
+        )
+    path = beside.with_suffix(".cassette") if named is None and beside else Path(named or "")
+    cassette = FileCassette(workspace / path.expanduser())
+    folders = Folders.of(workspace=workspace.resolve(), home=Path.home().resolve())
+    redactor = Redactor(secrets_of(os.environ))
+    decisions = RecordedDecisions(cassette, mode, folders=folders, redactor=redactor)
+    return Replay(cassette, mode, folders, redactor, decisions)
+
+
+def create_runtime(
+    provider: str | None = None,
+    model: str | None = None,
+    *,
+    chosen: Settings | None = None,
+    replay: Replay | None = None,
+) -> Runtime:
+    """A runtime of the configured provider.
+
+    Order: *provider*, the settings, a key or address in the environment, the local model if
+    it is installed.  With a *replay*, or with one in the settings, the provider is made only
+    when something has to be asked that is not recorded.
+
+    Args:
+        provider: ``anthropic``, ``local``, a server's name or URL.
+        model: None: the configured one, or the provider's default.
+        chosen: settings to use; None: those in force.
+        replay: an open cassette; None: the one that the settings name.
+
+    Raises:
+        ConfigurationError: no provider is configured; says how to configure one.
+    """
+    if chosen is None:
+        chosen = settings({"provider": provider, "model": model})
+        replay = replay or open_replay(chosen, workspace=Path.cwd())
+    name, wanted = provider or chosen.get("provider"), model or chosen.get("model")
+    if replay is None:
+        return Runtime(provider=_provider(_choose(name, wanted)), model=wanted)
+    recorded = RecordedProvider(
+        lambda: _provider(_choose(name, wanted)),
+        replay.cassette,
+        replay.mode,
+        folders=replay.folders,
+        name=name,
+        redactor=replay.redactor,
+    )
+    return Runtime(provider=recorded, model=wanted)
+
+
+def _choose(name: str | None, model: str | None) -> ProviderChoice:
+    from op_jupyter.providers.local_model import is_installed
+
+    return resolve_provider(name, model, os.environ, local_available=is_installed())
+
+
+def _provider(choice: ProviderChoice) -> Provider:
+    if choice.profile is None:
+        from op_jupyter.providers.local import LocalProvider
+
+        return LocalProvider()
+    from op_jupyter.providers.anthropic import AnthropicProvider
+
+    return AnthropicProvider(choice.profile)
