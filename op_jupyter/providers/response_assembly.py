@@ -55,8 +55,8 @@ class Assembly:
         self._drafts: list[_Draft] = []
         self._message: Mapping[str, Any] | None = None
         self._usage: dict[str, Any] = {}
-        self._stop_reason: str | None = None
-        self._stop_details: Mapping[str, Any] | None = None
+        self._stop_reason = ""
+        self._stop_details: Mapping[str, Any] = {}
         self._ended = False
         self.semantic_output = False
         """Text, thinking or a tool call has begun to arrive."""
@@ -77,7 +77,7 @@ class Assembly:
         Raises:
             ProtocolError: the event cannot come here, or is not what its type says.
         """
-        kind = event.get("type")
+        kind = self._text(event, "type")
         if self._ended:
             raise self._broken(f"{kind} after the end of the message")
         if kind == "message_start":
@@ -99,7 +99,7 @@ class Assembly:
         if self._message is None or not self._ended:
             raise self._broken("the stream ended before the message did", retryable=True)
         if self._stop_reason not in _STOP_REASONS:
-            raise self._broken(f"stop reason {self._stop_reason!r}")
+            raise self._broken(f"stop reason {self._stop_reason or None!r}")
         if self._stop_reason == "refusal":
             raise self._refused()
         message = Message("assistant", tuple(self._blocks()))
@@ -129,10 +129,10 @@ class Assembly:
         self._drafts.append(draft)
         match payload.get("type"):
             case "text":
-                return self._grow(draft, TextDelta(payload.get("text") or ""))
+                return self._grow(draft, TextDelta(self._text(payload, "text")))
             case "thinking":
-                draft.signature = payload.get("signature") or ""
-                return self._grow(draft, ThinkingDelta(payload.get("thinking") or ""))
+                draft.signature = self._text(payload, "signature")
+                return self._grow(draft, ThinkingDelta(self._text(payload, "thinking")))
             case "tool_use":
                 self._value(payload, "id", str)
                 self.semantic_output = True
@@ -167,8 +167,9 @@ class Assembly:
 
     def _change_message(self, event: Mapping[str, Any]) -> None:
         delta = self._value(event, "delta", dict)
-        self._stop_reason = delta.get("stop_reason") or self._stop_reason
-        self._stop_details = delta.get("stop_details")
+        self._stop_reason = self._text(delta, "stop_reason") or self._stop_reason
+        details = delta.get("stop_details")
+        self._stop_details = details if isinstance(details, Mapping) else {}
         self._add_usage(event)
 
     def _stop_message(self, _event: Mapping[str, Any]) -> None:
@@ -204,13 +205,12 @@ class Assembly:
             raise self._broken(f"{count} tool calls, but the stop reason is {self._stop_reason}")
 
     def _refused(self) -> Refused:
-        details = self._stop_details or {}
-        category = details.get("category")
+        category = self._stop_details.get("category")
         reason = f" ({category})" if category else ""
         return Refused(
             f"the model declined to answer{reason}; rephrase the request or use another model",
             category=category,
-            details=dict(details),
+            details=dict(self._stop_details),
             semantic_output=self.semantic_output,
         )
 
@@ -219,6 +219,10 @@ class Assembly:
         if not isinstance(value, kind):
             raise self._broken(f"{data.get('type')} without a proper {name}")
         return value
+
+    def _text(self, data: Mapping[str, Any], name: str) -> str:
+        """A text that may be missing."""
+        return "" if data.get(name) is None else self._value(data, name, str)
 
     def _broken(self, what: str, *, retryable: bool = False) -> ProtocolError:
         return ProtocolError(
