@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +30,8 @@ class FileCassette:
     """Cassette in the file *path* (see `store.cassette_codec` for its text).
 
     Every recording is written at once, in the place of the whole file; a reader never sees half
-    a file.  One process records with one object of this class; any number may replay.
+    a file.  Any number of objects and processes may record into one file and replay from it:
+    each looks at the file again when it has changed.
 
     What an object records for a request takes the place of what earlier runs recorded for it;
     a second reply of the same run comes after the first, unless it is the same.
@@ -40,7 +43,9 @@ class FileCassette:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._contents = _read(path)
+        self._state: tuple[int, ...] | None = None
+        self._contents = Contents()
+        self._refresh()
         self._played: Counter[str] = Counter()
         self._fresh: set[str] = set()
         self._lock = threading.Lock()
@@ -52,39 +57,41 @@ class FileCassette:
 
     def find_provider(self, name: str | None) -> Mapping[str, Any] | None:
         """What the recorded provider of that name can do; None: the one recorded with last."""
-        return self._contents.providers.get(name or self._contents.provider or "")
+        with self._lock:
+            self._refresh()
+            return self._contents.providers.get(name or self._contents.provider or "")
 
     def record_provider(self, name: str, can: Mapping[str, Any]) -> None:
         """Keep what the provider *name* can do."""
-        with self._lock:
-            contents = self._contents
-            if contents.provider != name or contents.providers.get(name) != can:
-                contents.provider = name
-                contents.providers[name] = dict(can)
-                self._write()
+        with self._changing() as contents:
+            contents.provider = name
+            contents.providers[name] = dict(can)
 
     def find_reply(self, key: str) -> Recording | None:
         """The next reply recorded for *key*; the last one again when they are used up."""
         with self._lock:
+            self._refresh()
             exchange = self._contents.exchanges.get(key)
             return self._next(key, exchange.replies) if exchange else None
 
     def record_reply(self, request: Mapping[str, Any], reply: Recording) -> None:
         """Keep *reply* to the canonical *request*."""
         key = request_key(request)
-        with self._lock:
-            known = self._contents.exchanges.setdefault(key, Exchange(request, []))
-            if self._add(key, known.replies, reply):
-                self._write()
+        with self._changing() as contents:
+            known = contents.exchanges.setdefault(key, Exchange(request, []))
+            self._add(key, known.replies, reply)
 
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """Every recorded canonical request."""
-        return [exchange.request for exchange in self._contents.exchanges.values()]
+        with self._lock:
+            self._refresh()
+            return [exchange.request for exchange in self._contents.exchanges.values()]
 
     def find_decision(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The next decision recorded for exactly this call; the last again at the end."""
         key = decision_key(tool, arguments)
         with self._lock:
+            self._refresh()
             decision = self._contents.decisions.get(key)
             return self._next(key, decision.answers) if decision else None
 
@@ -93,10 +100,9 @@ class FileCassette:
     ) -> None:
         """Keep the *answer* that a person gave on the card of this call."""
         key = decision_key(tool, arguments)
-        with self._lock:
-            known = self._contents.decisions.setdefault(key, Decision(tool, arguments, []))
-            if self._add(key, known.answers, dict(answer)):
-                self._write()
+        with self._changing() as contents:
+            known = contents.decisions.setdefault(key, Decision(tool, arguments, []))
+            self._add(key, known.answers, dict(answer))
 
     def _next(self, key: str, items: Sequence[T]) -> T | None:
         """The item of *key* whose turn it is."""
@@ -106,31 +112,72 @@ class FileCassette:
         self._played[key] += 1
         return items[position]
 
-    def _add(self, key: str, items: list[T], item: T) -> bool:
-        """Add what was just recorded for *key*; whether that changed anything."""
-        before = list(items)
+    def _add(self, key: str, items: list[T], item: T) -> None:
+        """Put *item*, which was just recorded for *key*, where it belongs."""
         if key not in self._fresh:
             self._fresh.add(key)
             items[:] = [item]
         elif items[-1] != item:
             items.append(item)
-        return items != before
 
-    def _write(self) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        data = encode(self._contents).encode("utf-8", "surrogatepass")
-        try:
+    def _refresh(self) -> None:
+        state = _state(self._path)
+        if state != self._state:
+            self._contents = _read(self._path)
+            self._state = state
+
+    @contextmanager
+    def _changing(self) -> Iterator[Contents]:
+        """The contents to change; they are written at the end.  Other writers wait."""
+        with self._lock, self._only_writer():
+            self._refresh()
+            before = encode(self._contents)
+            yield self._contents
+            text = encode(self._contents)
+            if text != before:
+                self._write(text)
+                self._state = _state(self._path)
+
+    @contextmanager
+    def _only_writer(self) -> Iterator[None]:
+        with self._explained():
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _write(self, text: str) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        with self._explained():
             try:
-                temporary.write_bytes(data)
+                temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
                 temporary.replace(self._path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            except OSError:
+                with suppress(OSError):
+                    temporary.unlink()
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StoreError(
                 f"the recording could not be written to {self._path}: {error.strerror};"
                 " make the folder writable, or run without recording"
             ) from error
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Changes whenever the file does; None: there is none."""
+    try:
+        info = path.stat()
+    except FileNotFoundError:
+        return None
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def _read(path: Path) -> Contents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -168,6 +169,25 @@ def test_a_word_changed_by_hand_changes_the_request_that_is_answered(path):
     cassette = FileCassette(path)
     assert cassette.find_reply(request_key(request(user("capital of France")))) is None
     assert cassette.find_reply(request_key(request(user("capital of Spain")))) == says("Paris")
+
+
+def test_several_objects_record_into_one_file_without_losing_anything(path):
+    one, other = FileCassette(path), FileCassette(path)
+    one.record_reply(request(user("a")), says("by one"))
+    other.record_reply(request(user("b")), says("by the other"))
+    one.record_decision("python", {}, {"answer": "allow"})
+    assert other.find_reply(request_key(request(user("a")))) == says("by one")
+    assert len(FileCassette(path).requests()) == 2
+    assert other.find_decision("python", {}) == {"answer": "allow"}
+
+
+def test_several_threads_record_into_one_file_without_losing_anything(path):
+    def record(i):
+        FileCassette(path).record_reply(request(user(f"item {i}")), says(f"answer {i}"))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(record, range(30)))
+    assert len(FileCassette(path).requests()) == 30
 
 
 # --- what goes wrong ----------------------------------------------------------------------
