@@ -10,7 +10,7 @@ import asyncio
 import importlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -39,15 +39,23 @@ class AnthropicProvider:
     """Provider for the endpoint that *profile* describes.  Use it from one event loop.
 
     A service gets *end_grace* seconds to close the stream after the end of its message: reading
-    to the end shows a second message, and lets the connection be used again.
+    to the end shows a second message, and lets the connection be used again.  *adapt* changes
+    the body before it is sent, for a model that needs more than a profile can say.
     """
 
-    def __init__(self, profile: EndpointProfile, *, end_grace: float = 2.0) -> None:
+    def __init__(
+        self,
+        profile: EndpointProfile,
+        *,
+        adapt: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body,
+        end_grace: float = 2.0,
+    ) -> None:
         if profile.needs_key and not (profile.api_key or profile.auth_token):
             raise ConfigurationError(
                 f"no key for {profile.name}: set ANTHROPIC_API_KEY, or choose another provider"
             )
         self._profile = profile
+        self._adapt = adapt
         self._end_grace = end_grace
         self._sdk: ModuleType
         self._http: ModuleType
@@ -60,7 +68,8 @@ class AnthropicProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
         client = await self._ready_client()
-        body = self.body(request)
+        schema = self._native_schema(request.response_schema)
+        body = self._adapt(request_body(request, self._profile, schema))
         assembly = Assembly()
         async with aclosing(self._events(client, body, assembly)) as events:
             async for event in events:
@@ -73,11 +82,6 @@ class AnthropicProvider:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-
-    def body(self, request: ModelRequest) -> dict[str, Any]:
-        """The JSON that is sent for *request*; a profile's own provider may adapt it."""
-        schema = self._native_schema(request.response_schema)
-        return request_body(request, self._profile, schema)
 
     def _native_schema(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if schema is None or not self._profile.supports_schema or not is_constrainable(schema):

@@ -720,3 +720,11 @@ def test_importing_the_adapter_and_building_a_provider_loads_no_sdk():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+async def test_a_body_can_be_adapted_before_it_is_sent(fake):
+    profile = EndpointProfile(base_url=fake.url, api_key=API_KEY)
+    provider = AnthropicProvider(profile, adapt=lambda body: {**body, "max_tokens": 7})
+    await collect(provider)
+    await provider.aclose()
+    assert fake.requests[0].body["max_tokens"] == 7
