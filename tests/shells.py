@@ -58,7 +58,7 @@ class Model:
         """Play these, one for each model call that is still to come."""
         self.provider.add(*scripts)
 
-    def runtime(self, settings: Any) -> Runtime:
+    def runtime(self, settings: Any, _replay: Any) -> Runtime:
         self.settings.append(settings)
         return Runtime(provider=self.provider, max_retries=0)
 

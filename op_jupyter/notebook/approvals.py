@@ -54,9 +54,6 @@ class Decisions(Protocol):
     def keep(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
         """Record *answer* for a later run, if this run is recorded."""
 
-    def keep(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
-        """Hear what was decided now."""
-
 
 class NotebookAsker:
     """The chain of ways to ask.
@@ -112,11 +109,6 @@ class NotebookAsker:
 
     def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
         """Keep what was decided, for a later run."""
-        if self._decisions is not None:
-            self._decisions.keep(request, answer)
-
-    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
-        """Record what was decided, when decisions are recorded."""
         if self._decisions is not None:
             self._decisions.keep(request, answer)
 

@@ -61,23 +61,25 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
         KeyboardInterrupt: the person stopped it; everything is stored.
     """
     content = _content(notebook, prompt)
-    runtime = notebook.runtime(provider=options.provider, replay=options.replay)
-    small = runtime.provider.capabilities.small  # says what is missing before anything is shown
-    tools = chosen_tools(notebook, options.tools)
+    service = notebook.service(provider=options.provider, replay=options.replay)
+    small = (
+        service.runtime.provider.capabilities.small
+    )  # says what is missing before anything is shown
     front, run = detect(notebook.shell), cell_run(notebook.shell)
     request_id = run.request_id or f"request-{uuid4().hex}"
     quiet = options.quiet or notebook.config.quiet
     with _session(notebook, options) as session:
+        tools = chosen_tools(notebook, session, options.tools)
         display = display_for(front, session, request_id, quiet=quiet)
         start = TurnStart(
             content,
-            runtime,
+            service.runtime,
             request_id,
             tools,
             options.max_steps or notebook.config.max_steps,
             model=options.model,
             base=_base(session.dag, run, notebook.config.on_rerun),
-            asker=NotebookAsker(lambda: front, notebook.lent, display),
+            asker=NotebookAsker(lambda: front, notebook.lent, display, decisions=service.decisions),
             main_thread=notebook.lent,
             world=world_of(notebook, session, small=small),
             metadata={} if run.cell_id is None else {"cell_id": run.cell_id},

@@ -16,7 +16,8 @@ from op_jupyter.notebook.config import AgentMagics
 from op_jupyter.notebook.display import put
 from op_jupyter.notebook.frontend import detect
 from op_jupyter.notebook.magics import AgentMagic
-from op_jupyter.notebook.notebook import MakeRuntime, Notebook
+from op_jupyter.notebook.models import MakeRuntime
+from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.store.base import Store
 
 READY: Final = "OpenProgram ready: %agent help"

@@ -1,15 +1,20 @@
-"""The runtimes of one notebook: built when a model is first asked, kept until the end."""
+"""What asks the model: made when it is first needed, kept as long as the notebook."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from op_jupyter import bootstrap
+from op_jupyter.config.settings import Settings
 from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.providers.base import Capabilities, Provider
+from op_jupyter.providers.recorded_decisions import RecordedDecisions
 
 Build = Callable[[], Runtime]
+MakeRuntime = Callable[[Settings, bootstrap.Replay | None], Runtime]
 
 
 class DeferredProvider:
@@ -50,20 +55,45 @@ class DeferredProvider:
             await self._runtime.provider.aclose()
 
 
-class Runtimes:
-    """One runtime for each way to configure one."""
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What asks the model, and the recorded decisions that go with it."""
 
-    def __init__(self) -> None:
-        self._made: dict[object, Runtime] = {}
+    runtime: Runtime
+    decisions: RecordedDecisions | None
 
-    def get(self, key: object, build: Build) -> Runtime:
-        """The runtime for *key*; the same one each time."""
+
+class Services:
+    """One service for each way to configure one, kept until `close`."""
+
+    def __init__(self, make_runtime: MakeRuntime) -> None:
+        self._make_runtime = make_runtime
+        self._made: dict[object, Service] = {}
+
+    def get(self, chosen: Settings, workspace: Path, notebook: Path | None) -> Service:
+        """The service for these settings; the same one each time.
+
+        Raises:
+            ConfigurationError, CorruptRecord: there is no usable cassette for a replay.
+        """
+        values = [(name, setting.value) for name, setting in sorted(chosen.values.items())]
+        key = (tuple(values), workspace, notebook)
         if key not in self._made:
-            self._made[key] = Runtime(provider=DeferredProvider(build))
+            self._made[key] = self._make(chosen, workspace, notebook)
         return self._made[key]
+
+    def _make(self, chosen: Settings, workspace: Path, notebook: Path | None) -> Service:
+        replay = bootstrap.open_replay(chosen, workspace=workspace, beside=notebook)
+        provider = DeferredProvider(lambda: self._make_runtime(chosen, replay))
+        return Service(Runtime(provider=provider), None if replay is None else replay.decisions)
 
     def close(self) -> None:
         """End all of them."""
         made, self._made = self._made, {}
-        for runtime in made.values():
-            runtime.close()
+        for service in made.values():
+            service.runtime.close()
+
+
+def configured_runtime(chosen: Settings, replay: bootstrap.Replay | None) -> Runtime:
+    """The runtime that the settings ask for."""
+    return bootstrap.create_runtime(chosen=chosen, replay=replay)

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from op_jupyter import bootstrap
-from op_jupyter.config.settings import Settings
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.engine.context import SessionHandle, install
-from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
 from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
@@ -26,12 +24,11 @@ from op_jupyter.notebook.display import CallCard
 from op_jupyter.notebook.frontend import detect, kernel_of
 from op_jupyter.notebook.identity import notebook_id
 from op_jupyter.notebook.main_thread import LentThread
-from op_jupyter.notebook.models import Runtimes
+from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
 from op_jupyter.notebook.toolbox import default_tools
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
 
-MakeRuntime = Callable[[Settings], Runtime]
 _LISTED: Final = 200
 
 
@@ -57,8 +54,7 @@ class Notebook:
         self.raw_cell = ""
         self.restarts = 0
         self._store = store
-        self._make_runtime = make_runtime or (lambda s: bootstrap.create_runtime(chosen=s))
-        self._runtimes = Runtimes()
+        self._services = Services(make_runtime or configured_runtime)
         self._handle: SessionHandle | None = None
 
     # -- the session
@@ -123,8 +119,13 @@ class Notebook:
         """Lend this notebook's thread, tools and ways to ask to *session*."""
         session.workspace = self.workspace
         session.main_thread = self.lent
-        session.asker = NotebookAsker(lambda: detect(self.shell), self.lent, CallCard(session))
-        session.tools = default_tools(self)
+        session.asker = NotebookAsker(
+            lambda: detect(self.shell),
+            self.lent,
+            CallCard(session),
+            decisions=self.service().decisions,
+        )
+        session.tools = default_tools(self.shell, session)
         session.user_rules = bootstrap.user_rules(self.config.settings())
 
     @property
@@ -142,7 +143,7 @@ class Notebook:
         Raises:
             OpenProgramError: it cannot be opened.
         """
-        install(replace(self.handle, runtime=self.runtime()))
+        install(replace(self.handle, runtime=self.service().runtime))
 
     def new(self) -> SessionHandle:
         """Begin a new session; the old one stays in the list."""
@@ -216,11 +217,14 @@ class Notebook:
 
     # -- models
 
-    def runtime(self, **flags: str | None) -> Runtime:
-        """What asks the model, as configured, unless *flags* say otherwise."""
+    def service(self, **flags: str | None) -> Service:
+        """What asks the model, as configured, unless *flags* say otherwise.
+
+        Raises:
+            ConfigurationError: the settings cannot be used.
+        """
         chosen = self.config.settings(**flags)
-        key = tuple((name, setting.value) for name, setting in sorted(chosen.values.items()))
-        return self._runtimes.get(key, lambda: self._make_runtime(chosen))
+        return self._services.get(chosen, self.workspace, notebook_id(self.shell).path)
 
     # -- life
 
@@ -238,6 +242,6 @@ class Notebook:
         if self._handle is not None:
             close_handle(self._handle)
             self._handle = None
-        self._runtimes.close()
+        self._services.close()
         install(None)
         self.lent.close()

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ToolNotFound
+from op_jupyter.notebook.namespace import PythonTool
+from op_jupyter.notebook.variables import InspectTool
 from op_jupyter.tools.base import Tool
+from op_jupyter.tools.files import file_tools
 from op_jupyter.tools.functions import as_tool
 from op_jupyter.tools.toolset import Toolset
 
@@ -16,12 +20,14 @@ if TYPE_CHECKING:
 NO_TOOLS = "none"
 
 
-def default_tools(notebook: Notebook) -> Toolset:
+def default_tools(shell: Any, session: AgentSession) -> Toolset:
     """What the agent gets unless told otherwise."""
-    return Toolset(())
+    return Toolset(
+        [PythonTool(shell, redact=session.recorder.clean), InspectTool(shell), *file_tools()]
+    )
 
 
-def chosen_tools(notebook: Notebook, names: Sequence[str] | None) -> Toolset:
+def chosen_tools(notebook: Notebook, session: AgentSession, names: Sequence[str] | None) -> Toolset:
     """The tools of these names; functions of the notebook are among them, and ask.
 
     Raises:
@@ -29,7 +35,7 @@ def chosen_tools(notebook: Notebook, names: Sequence[str] | None) -> Toolset:
         ToolDefinitionError: a function cannot be a tool; says what to change.
     """
     names = notebook.config.tools if names is None else names
-    offered = default_tools(notebook)
+    offered = session.tools
     if not names:
         return offered
     if list(names) == [NO_TOOLS]:

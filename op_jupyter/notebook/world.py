@@ -6,6 +6,7 @@ from op_jupyter.engine.session import AgentSession, WorldSource
 from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
 from op_jupyter.notebook.identity import notebook_id
 from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.variables import variables_section
 
 
 def world_of(notebook: Notebook, session: AgentSession, *, small: bool) -> WorldSource:
@@ -18,6 +19,7 @@ def world_of(notebook: Notebook, session: AgentSession, *, small: bool) -> World
             "workspace": lambda: workspace_section(session.workspace),
             "notebook": lambda: notebook_id(notebook.shell).name,
             "permissions": lambda: mode_section(session.permission_mode),
+            "variables": lambda: variables_section(notebook.shell),
             **kernel,
         }
     )

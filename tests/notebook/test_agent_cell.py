@@ -166,6 +166,7 @@ def test_the_provider_and_replay_flags_pick_another_runtime(
     notebook: Notebook, shell: Shell, model: Model
 ) -> None:
     model.answers(reply("a"), reply("b"))
+    shell.value("%config AgentMagics.cassette = 'calls.cassette'")
     shell.value("%%agent --provider local --replay auto\nHello")
     shell.value("%%agent\nHello")
     first, second = model.settings

@@ -60,9 +60,13 @@ class FakeCard:
 class Recorded:
     def __init__(self, answer: PermissionAnswer | None) -> None:
         self._answer = answer
+        self.kept: list[tuple[PermissionRequest, PermissionAnswer]] = []
 
     def recall(self, request: PermissionRequest) -> PermissionAnswer | None:
         return self._answer
+
+    def keep(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        self.kept.append((request, answer))
 
 
 def never(prompt: str) -> str:
@@ -125,6 +129,13 @@ async def test_a_recorded_decision_is_used_without_asking_anybody() -> None:
     ask = asker(HEADLESS, FakeCard(), decisions=Recorded(recorded))
     assert ask.interactive
     assert await ask.decide(request()) is recorded
+
+
+async def test_what_was_answered_is_recorded() -> None:
+    recorded = Recorded(None)
+    click = PermissionAnswer("allow", "click")
+    asker(NOTEBOOK, FakeCard(), decisions=recorded).answered(request(), click)
+    assert recorded.kept == [(request(), click)]
 
 
 async def test_no_recorded_decision_and_nobody_there_is_a_denial() -> None:

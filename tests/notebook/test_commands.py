@@ -176,6 +176,9 @@ def test_a_call_in_a_thread_can_be_approved_from_a_cell(
 
             return await asyncio.Event().wait()
 
+        def answered(self, request: object, answer: object) -> None:
+            pass
+
     notebook.session.asker = Patient()  # type: ignore[assignment]
     shell.value(
         "thread = threading.Thread(target=copy_context().run, args=(work,)); thread.start()\n"
