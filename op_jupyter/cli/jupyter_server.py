@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ class JupyterServer:
 
     def page(self, notebook: str) -> str:
         """The address that opens *notebook*; a workspace of its own restores no other tabs."""
+        notebook = urllib.parse.quote(notebook)
         if self.app == "lab":
             workspace = secrets.token_hex(4)
             return f"{self.url}/lab/workspaces/{workspace}/tree/{notebook}?token={self.token}"

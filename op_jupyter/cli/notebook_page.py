@@ -173,6 +173,10 @@ class NotebookPage:
         self.cell(index).evaluate(_WATCH)
         self.page.keyboard.press("Control+Enter")
 
+    def is_done(self, index: int) -> bool:
+        """Whether a cell that `start` ran has ended."""
+        return self.cell(index).get_attribute("data-run") == "done"
+
     def wait_done(self, index: int, seconds: float = _PATIENCE_MS / 1000) -> None:
         """Wait for the end of a cell that `start` ran."""
         ended = self.cell(index).and_(self.page.locator('[data-run="done"]'))
@@ -224,3 +228,8 @@ class NotebookPage:
         """Take a picture of the page."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=path)
+
+    def close(self) -> None:
+        """Leave the page and end the kernel."""
+        self.page.close(run_before_unload=False)
+        self.server.request("DELETE", f"kernels/{self._kernel_id}")

@@ -1,0 +1,67 @@
+"""One server and one browser for each front end; every test opens a notebook of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser.harness import CHROMIUM, Desk, served
+from playwright.sync_api import Browser
+
+from op_jupyter.cli.jupyter_server import App, JupyterServer
+from op_jupyter.cli.notebook_page import running_browser
+from op_jupyter.testing.fake_messages import FakeMessages
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(240))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: python3 tests/tools/prepare.py chromium")
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[FakeMessages]:
+    with FakeMessages() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["lab", "notebook"])
+def server(
+    request: pytest.FixtureRequest,
+    browser: Browser,
+    service: FakeMessages,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[JupyterServer]:
+    app: App = request.param
+    with served(tmp_path_factory.mktemp(app), app, service) as running:
+        yield running
+
+
+@pytest.fixture
+def desk(
+    request: pytest.FixtureRequest, server: JupyterServer, browser: Browser, service: FakeMessages
+) -> Iterator[Desk]:
+    """A place for one scenario; pictures of its end are kept, page errors fail it."""
+    service.reset()
+    pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
+    desk = Desk(server, browser, service, pictures, [])
+    yield desk
+    service.release()
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")
+    errors = [error for page in desk.pages for error in page.errors]
+    for page in desk.pages:
+        page.screenshot(pictures / f"{name}.png")
+        page.close()
+    assert errors == []

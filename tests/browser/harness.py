@@ -1,0 +1,160 @@
+"""A notebook of a test in a real browser, its model played by the fake Messages service."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Locator, Page
+
+from op_jupyter.cli.jupyter_server import App, JupyterServer, running_server
+from op_jupyter.cli.notebook_page import NotebookPage
+from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / ".envs" / "share" / "jupyter"
+CHROMIUM = shutil.which("chromium")
+
+LOAD = "%load_ext openprogram"
+FUNCTION = '''\
+calls = []
+
+def column_stat(column: str, statistic: str) -> str:
+    """Compute a statistic of a column.
+
+    Args:
+        column: name of the column.
+        statistic: mean or max.
+    """
+    calls.append((column, statistic))
+    return {"mean": "4201.75", "max": "6300"}[statistic]
+'''
+QUESTION = "%%agent --tools column_stat\nWhat is the mean of body_mass_g?"
+FOLLOW_UP = "%%agent --tools column_stat\nAnd the maximum?"
+
+
+def write_notebook(path: Path, sources: Sequence[str]) -> None:
+    """A notebook of code cells that have not run."""
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"cell-{number}",
+            "metadata": {},
+            "execution_count": None,
+            "source": source,
+            "outputs": [],
+        }
+        for number, source in enumerate(sources)
+    ]
+    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
+    path.write_text(json.dumps(notebook))
+
+
+@contextmanager
+def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer]:
+    """A server whose kernels ask *fake*, and keep their sessions in *folder*."""
+    env = {
+        "ANTHROPIC_BASE_URL": fake.url,
+        "ANTHROPIC_API_KEY": API_KEY,
+        "HOME": str(folder),
+        "JUPYTER_PATH": str(KERNELS),
+        "OPENPROGRAM_CONFIG": str(folder / "none.toml"),
+        "OPENPROGRAM_HOME": str(folder / "sessions"),
+        "OPENPROGRAM_PROVIDER": "anthropic",
+        "OPENPROGRAM_MODEL": "",
+        "OPENPROGRAM_MODE": "",
+        "OPENPROGRAM_REPLAY": "off",
+    }
+    with running_server(folder, app, home=folder / ".jupyter-test", env=env) as server:
+        yield server
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the page shows of the turn of one cell, live or saved."""
+
+    page: NotebookPage
+    cell: int
+
+    @property
+    def live(self) -> Locator:
+        """The widget, while there is one."""
+        return self.page.outputs(self.cell).locator(".opv[data-status]")
+
+    @property
+    def card(self) -> Locator:
+        """The permission card."""
+        return self.page.outputs(self.cell).locator(".opv-card")
+
+    @property
+    def rows(self) -> Locator:
+        """The rows of the graph."""
+        return self.page.outputs(self.cell).get_by_role("option")
+
+    @property
+    def saved(self) -> Locator:
+        """What stays at the end, drawn by the lab extension."""
+        return self.page.outputs(self.cell).locator(".op-saved-turn")
+
+    def allow(self) -> None:
+        """Click the card's Allow."""
+        self.card.get_by_role("button", name="Allow once").click()
+
+    def deny(self) -> None:
+        """Click the card's Deny."""
+        self.card.get_by_role("button", name="Deny", exact=False).first.click()
+
+
+@dataclass
+class Desk:
+    """Everything a scenario needs: a server, a browser, and the model's part to write."""
+
+    server: JupyterServer
+    browser: Browser
+    fake: FakeMessages
+    pictures: Path
+    pages: list[NotebookPage]
+
+    def open(self, name: str, sources: Sequence[str], kernel: str = "python3") -> NotebookPage:
+        """Write a notebook and open it."""
+        write_notebook(self.server.folder / f"{name}.ipynb", sources)
+        page = NotebookPage(self.browser, self.server, f"{name}.ipynb", kernel)
+        self.pages.append(page)
+        return page
+
+    def leave(self, page: NotebookPage) -> None:
+        """Close a page and end its kernel."""
+        self.pages.remove(page)
+        page.close()
+
+    def read(self, name: str) -> Page:
+        """Open a notebook that names no kernel, without one."""
+        page = self.browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.goto(self.server.page(f"{name}.ipynb"))
+        page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+        page.locator(".jp-CodeCell").first.wait_for()
+        return page
+
+    def picture(self, page: NotebookPage, name: str) -> None:
+        """Keep a picture of the page."""
+        page.screenshot(self.pictures / f"{name}-{self.server.app}.png")
+
+
+def sent_texts(body: dict[str, Any]) -> list[str]:
+    """All texts that a request to the model holds, in order; tool results included."""
+    found: list[str] = []
+    for message in body["messages"]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for block in blocks:
+            inner = block.get("content", []) if block["type"] == "tool_result" else [block]
+            if isinstance(inner, str):
+                found.append(inner)
+                continue
+            found += [part["text"] for part in inner if part["type"] == "text"]
+    return found

@@ -1,0 +1,200 @@
+"""A turn in JupyterLab and in Notebook 7: the card, the graph, the answer, and every way out."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from browser.harness import (
+    FOLLOW_UP,
+    FUNCTION,
+    KERNELS,
+    LOAD,
+    QUESTION,
+    Desk,
+    Turn,
+    sent_texts,
+)
+from playwright.sync_api import expect
+
+from op_jupyter.cli.notebook_page import NotebookPage
+from op_jupyter.testing.fake_messages import Reply, text, tool
+
+MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic="mean")])
+ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
+UNFINISHED = Reply([text("The mean of body_mass_g is 4201.75.")], fault="hold", at=3)
+MAXIMUM = Reply([text("The maximum is **6300**.")])
+LESSON = [LOAD, FUNCTION, QUESTION, "print(calls)", FOLLOW_UP]
+LOADING, DEFINING, ASKING, CALLS, ASKING_ON = range(5)
+
+
+def begin(desk: Desk, name: str, *replies: Reply, kernel: str = "python3") -> NotebookPage:
+    """Open the notebook, load the extension, define the function."""
+    desk.fake.script(*replies)
+    page = desk.open(name, LESSON, kernel)
+    page.run(LOADING)
+    page.run(DEFINING)
+    return page
+
+
+def ask(page: NotebookPage) -> Turn:
+    """Run the asking cell up to its card."""
+    page.start(ASKING)
+    turn = Turn(page, ASKING)
+    turn.card.wait_for()
+    return turn
+
+
+def ask_on(page: NotebookPage, cell: int = ASKING_ON) -> Turn:
+    """Run the following question, which needs no card."""
+    page.run(cell)
+    turn = Turn(page, cell)
+    expect(turn.saved).to_contain_text("The maximum is 6300.")
+    return turn
+
+
+@pytest.mark.parametrize("kernel", ["op-6.30.1", "op-7.3.0", "op-newest"])
+def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) -> None:
+    if not (KERNELS / "kernels" / kernel).is_dir():
+        pytest.skip(f"no kernel {kernel}: python3 tests/tools/prepare.py kernels")
+    page = begin(desk, f"allow-{kernel}", MEAN, ANSWER, kernel=kernel)
+
+    turn = ask(page)
+    rows_before = turn.rows.count()
+    desk.picture(page, f"card-{kernel}")
+    assert page.prompt(ASKING) == "[*]:"
+    assert "body_mass_g" in turn.card.inner_text()
+    turn.allow()
+    page.wait_done(ASKING)
+
+    expect(turn.saved).to_contain_text("The mean of body_mass_g is 4201.75.")
+    expect(turn.live).to_have_count(0)
+    assert 0 < rows_before < turn.rows.count()
+    assert sent_texts(desk.fake.requests[1].body)[-1] == "4201.75"
+    assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"
+
+
+def test_after_a_restart_the_session_goes_on_by_its_id(desk: Desk) -> None:
+    page = begin(desk, "resume", MEAN, ANSWER, MAXIMUM)
+    ask(page).allow()
+    page.wait_done(ASKING)
+    status = page.insert_below(CALLS, "%agent status")
+    session_id = re.search(r"session\s+(nb-\S+)", page.run(status))
+    assert session_id is not None
+
+    page.restart_kernel()
+    page.run(LOADING)
+    resume = page.insert_below(LOADING, f"%agent resume {session_id[1]}")
+    assert "1 turn" in page.run(resume)
+    page.run(DEFINING + 1)
+    ask_on(page, ASKING_ON + 2)
+
+    sent = "\n".join(sent_texts(desk.fake.requests[-1].body))
+    expected = ["What is the mean of body_mass_g?", "4201.75", "**4201.75**", "And the maximum?"]
+    positions = [sent.index(words) for words in expected]
+    assert positions == sorted(positions)
+
+
+def test_a_card_survives_a_reload_of_the_page(desk: Desk) -> None:
+    page = begin(desk, "reload", MEAN, ANSWER)
+    ask(page)
+    page.save()
+
+    page.reload()
+    turn = Turn(page, ASKING)
+    turn.card.wait_for()
+    desk.picture(page, "reloaded-card")
+    turn.allow()
+
+    expect(page.outputs(ASKING)).to_contain_text("The mean of body_mass_g is 4201.75.")
+    assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"
+
+
+def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:
+    page = begin(desk, "stop-card", MEAN, MAXIMUM)
+    turn = ask(page)
+
+    page.stop()
+    page.wait_done(ASKING, seconds=10)
+
+    assert "KeyboardInterrupt" in page.error(ASKING)
+    assert len(page.error(ASKING).splitlines()) == 1
+    expect(turn.saved).to_contain_text("cancelled")
+    expect(turn.live).to_have_count(0)
+    assert page.run(CALLS).strip() == "[]"
+    ask_on(page)
+
+
+def test_stop_ends_a_turn_that_is_writing(desk: Desk) -> None:
+    page = begin(desk, "stop-stream", UNFINISHED, MAXIMUM)
+    page.start(ASKING)
+    desk.fake.wait_held()
+    turn = Turn(page, ASKING)
+    turn.live.wait_for()
+
+    page.stop()
+    page.wait_done(ASKING, seconds=10)
+    desk.fake.wait_idle()
+
+    assert "KeyboardInterrupt" in page.error(ASKING)
+    expect(turn.saved).to_contain_text("cancelled")
+    ask_on(page)
+
+
+def test_the_stop_in_the_view_ends_the_turn(desk: Desk) -> None:
+    page = begin(desk, "stop-view", MEAN, MAXIMUM)
+    turn = ask(page)
+
+    turn.live.get_by_role("button", name="Stop").click()
+    page.wait_done(ASKING, seconds=10)
+
+    expect(turn.saved).to_contain_text("cancelled")
+    assert page.run(CALLS).strip() == "[]"
+    ask_on(page)
+
+
+def test_deny_ends_the_turn_and_runs_nothing(desk: Desk) -> None:
+    page = begin(desk, "deny", MEAN, MAXIMUM)
+    turn = ask(page)
+
+    turn.deny()
+    page.wait_done(ASKING)
+
+    expect(turn.saved).to_contain_text("denied")
+    assert len(page.error(ASKING).splitlines()) == 1
+    assert page.run(CALLS).strip() == "[]"
+    ask_on(page)
+
+
+def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
+    page = begin(desk, "deny-message", MEAN, MAXIMUM)
+    turn = ask(page)
+
+    turn.card.get_by_role("button", name="Deny with message").click()
+    turn.card.get_by_role("textbox").fill("Take the maximum instead.")
+    turn.card.get_by_role("button", name="Deny and send").click()
+    page.wait_done(ASKING)
+
+    expect(turn.saved).to_contain_text("The maximum is 6300.")
+    assert "Take the maximum instead." in "\n".join(sent_texts(desk.fake.requests[1].body))
+    assert page.run(CALLS).strip() == "[]"
+
+
+def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
+    page = begin(desk, "saved", MEAN, ANSWER)
+    ask(page).allow()
+    page.wait_done(ASKING)
+    page.save()
+    desk.leave(page)
+    file = desk.server.folder / "saved.ipynb"
+    notebook = json.loads(file.read_text())
+    notebook["metadata"] = {}  # names no kernel, so that the page asks for one: none
+    file.write_text(json.dumps(notebook))
+
+    reopened = desk.read("saved")
+    turn = reopened.locator(".op-saved-turn")
+    expect(turn).to_contain_text("The mean of body_mass_g is 4201.75.")
+    assert turn.get_by_role("option").count() >= 3
+    assert "model not found" not in reopened.locator(".jp-Notebook").inner_text().lower()
+    assert "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook)
