@@ -155,8 +155,8 @@ def encode(record: Record) -> Encoded:
     blobs = _NO_BLOBS
     if len(data) > BLOB_BYTES:
         whole: Record = _scan(text, 0)[0]
-        slim, blobs = _move_large(whole)
-        data = _encode(slim).encode()
+        blobs = _move_large(whole)
+        data = _encode(_slim(whole)).encode()
     else:
         whole = _scan(text, 0)[0]
     return Encoded(b'%b,"crc":"%08x"}\n' % (data[:-1], zlib.crc32(data[:-1])), whole, blobs)
@@ -212,26 +212,34 @@ def _culprit(record: Record) -> str:
 _MEMBERS: Final = ("node", "set", "turn", "decision", "checkpoint")
 
 
-def _move_large(whole: Record) -> tuple[Record, Mapping[str, bytes]]:
-    slim, blobs, moved = dict(whole), {}, {}
-    for body in [b for b in _MEMBERS if isinstance(whole.get(b), dict)]:
-        slim[body] = dict(whole[body])
-        for name, value in whole[body].items():
-            text = value if isinstance(value, str) else _encode(value)
-            data = text.encode()
-            if len(data) > BLOB_BYTES:
-                digest = hashlib.sha256(data).hexdigest()
-                blobs[digest] = data
-                moved[name] = {
-                    "hash": digest,
-                    "size": len(data),
-                    "type": "text/plain" if isinstance(value, str) else "application/json",
-                    "preview": text[:PREVIEW_CHARS],
-                }
-                del slim[body][name]
+def _move_large(whole: Record) -> Mapping[str, bytes]:
+    """The large members of *whole* by sha256; it says in ``blobs`` which they are."""
+    body: Record = next((whole[b] for b in _MEMBERS if b in whole), {})
+    blobs, moved = {}, {}
+    for name, value in body.items():
+        text = value if isinstance(value, str) else _encode(value)
+        data = text.encode()
+        if len(data) > BLOB_BYTES:
+            digest = hashlib.sha256(data).hexdigest()
+            blobs[digest] = data
+            moved[name] = {
+                "hash": digest,
+                "size": len(data),
+                "type": "text/plain" if isinstance(value, str) else "application/json",
+                "preview": text[:PREVIEW_CHARS],
+            }
     if moved:
-        slim["blobs"] = moved
-    return slim, blobs
+        whole["blobs"] = moved
+    return blobs
+
+
+def _slim(whole: Record) -> Record:
+    """*whole* without its large members."""
+    moved = whole.get("blobs", {})
+    return {
+        name: {k: v for k, v in value.items() if k not in moved} if name in _MEMBERS else value
+        for name, value in whole.items()
+    }
 
 
 def decode(line: bytes) -> Record:
@@ -279,7 +287,7 @@ def make_whole(record: Record, read_blob: ReadBlob) -> Record:
         return record
     try:
         body = next(record[b] for b in _MEMBERS if b in record)
-        for name, blob in record.pop("blobs").items():
+        for name, blob in record["blobs"].items():
             data = read_blob(blob["hash"])
             body[name] = data.decode() if blob["type"] == "text/plain" else _parse(data)
     except (ValueError, StopIteration, RecursionError, KeyError, TypeError, AttributeError) as exc:

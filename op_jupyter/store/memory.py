@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from op_jupyter.core.graph import Dag, unfinished
 from op_jupyter.core.nodes import check_session_id
-from op_jupyter.errors import SessionLocked, StoreError
+from op_jupyter.errors import StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.base import Clock, SessionInfo, StoreStatus
 from op_jupyter.store.codec import Encoded
-from op_jupyter.store.session import RecordedSession, check_blob_hash, missing_blob
+from op_jupyter.store.lock import Holder, locked, this_process
+from op_jupyter.store.session import RecordedSession, check_blob_hash, missing_blob, timestamp
 from op_jupyter.store.summary import (
     creation_meta,
     describe_repair,
@@ -124,11 +125,7 @@ class MemoryStore:
             return MemorySession(session_id, kept, self._clock, read_only=reason)
         self._wait(kept, timeout)
         if kept.writer is not None:
-            raise SessionLocked(
-                f"session {session_id!r} is already open for writing in this process; "
-                "close it there, open it with mode='read', or go on in a new session",
-                holder=kept.writer,
-            )
+            raise locked(session_id, self._me())
         kept.writer = MemorySession(session_id, kept, self._clock)
         return kept.writer
 
@@ -162,10 +159,10 @@ class MemoryStore:
         """Move it to the trash."""
         kept = self._find(session_id)
         if kept.writer is not None:
-            raise SessionLocked(
-                f"session {session_id!r} is open for writing; close it first", holder=kept.writer
-            )
-        self._trash.setdefault(session_id, []).append(self._sessions.pop(session_id))
+            raise locked(session_id, self._me())
+        del self._sessions[session_id]
+        if kept.lines:
+            self._trash.setdefault(session_id, []).append(kept)
 
     def restore(self, session_id: str) -> None:
         """Take it out of the trash; of several with that id, the one deleted last."""
@@ -180,6 +177,9 @@ class MemoryStore:
         """Remove it from the trash for good."""
         if not self._trash.pop(check_session_id(session_id), None):
             raise unknown_session(session_id, self._trash, "in the trash")
+
+    def _me(self) -> Holder:
+        return this_process("", timestamp(self._clock()))
 
     def _find(self, session_id: str) -> _Kept:
         try:

@@ -79,6 +79,11 @@ class RecordedSession(ABC):
         """The live graph, to be read only."""
         return self._dag
 
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._closed
+
     def snapshot(self) -> Dag:
         """A copy of the graph."""
         with self._mutex:
@@ -174,16 +179,18 @@ class RecordedSession(ABC):
 
     # -- how
 
-    def _store(self, records: Sequence[Record]) -> None:
+    def _store(self, records: Sequence[Record]) -> list[Encoded]:
+        """Keep *records* and fold them, all or none."""
         self._check_writable()
         if not records:
-            return
+            return []
         if self._dag.last_seq == 0:
             records = [codec.describing(self._reserved, 1), *records]
         batch = [codec.encode(record) for record in records]
         self._keep(batch)
         for encoded in batch:
             codec.fold(self._dag, encoded.record)
+        return batch
 
     def _repair(self, repair: Repair) -> None:
         """Close what the last process left running, all in one durable step."""

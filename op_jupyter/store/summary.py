@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -46,6 +47,45 @@ def summarise(dag: Dag) -> SessionInfo:
         turns=len(dag.turns),
         last_status=turn.status if turn else "",
         notebook=str(meta.get("notebook", "")),
+    )
+
+
+def meta_json(dag: Dag) -> bytes:
+    """The text of ``meta.json``: what a list shows, and what a person wants to know."""
+    info = summarise(dag)
+    said = {
+        **dag.meta,
+        "format": codec.FORMAT,
+        "id": info.id,
+        "head": dag.head,
+        "branch": dag.active_branch,
+        "branches": list(dag.branches),
+        "updated_at": info.updated_at,
+        "turns": info.turns,
+        "last_status": info.last_status,
+    }
+    return json.dumps(said, ensure_ascii=False, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def parse_meta(session_id: str, data: bytes) -> SessionInfo:
+    """How a list shows a session, from its ``meta.json``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    said = json.loads(data)
+    if not isinstance(said, dict):
+        raise ValueError("meta.json holds no mapping")
+    turns = said.get("turns")
+    return SessionInfo(
+        id=session_id,
+        title=str(said.get("title", ""))[:_TITLE_CHARS],
+        created_at=str(said.get("created_at", "")),
+        updated_at=str(said.get("updated_at", "")),
+        source=str(said.get("source", "")),
+        turns=turns if isinstance(turns, int) else 0,
+        last_status=str(said.get("last_status", "")),
+        notebook=str(said.get("notebook", "")),
     )
 
 

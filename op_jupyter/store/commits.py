@@ -1,0 +1,123 @@
+"""Committing, off the critical path: a queue of what happened, and the thread that works it off.
+
+A commit that fails never fails anything else: it stays at the head of the queue, `behind`
+says why, and it is tried again with the next turn, at `flush`, or at the next opening.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import Final, Protocol
+
+from op_jupyter.errors import StoreError
+from op_jupyter.store.events import SHARED_CALLS, Event, is_call, shared
+
+SHARED_SECONDS: Final = 1.0
+
+
+class Applies(Protocol):
+    """Whoever knows how to write events into a repository."""
+
+    def apply(self, events: Sequence[Event]) -> None:
+        """Write *events*, which go into one commit; safe to repeat after an error."""
+
+
+class Committer:
+    """Owner of the queue and the thread of one open session."""
+
+    def __init__(self, history: Applies, interval: float = SHARED_SECONDS) -> None:
+        """*interval*: seconds that bare calls may wait for others to share a commit with."""
+        self._history = history
+        self._interval = interval
+        self._queue: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._working = False
+        self._stalled = False
+        self._waiting = 0
+        self._stopping = False
+        self.behind = ""
+
+    def submit(self, *events: Event) -> None:
+        """Have *events* written, soon."""
+        if not events:
+            return
+        with self._changed:
+            self._queue.extend(events)
+            self._stalled = False
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="op-jupyter-commits", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until the queue is empty or its head has failed, once more."""
+        with self._changed:
+            self._waiting += 1
+            self._stalled = self._thread is None or not self._thread.is_alive()
+            self._changed.notify_all()
+            self._changed.wait_for(self._is_idle)
+            self._waiting -= 1
+
+    def stop(self) -> None:
+        """Flush, and end the thread."""
+        self.flush()
+        self.abandon()
+        if self._thread is not None:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """End the thread after what it is doing; the rest is found at the next opening."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def _is_idle(self) -> bool:
+        return not self._working and (self._stalled or self._stopping or not self._queue)
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            behind = "the last commit is missing: the thread that commits has died"
+            try:
+                self._history.apply(batch)
+                behind = ""
+            except (StoreError, OSError) as exc:
+                behind = f"the last commit is missing: {exc}"
+            finally:
+                self._done(batch, behind)
+
+    def _done(self, batch: Sequence[Event], behind: str) -> None:
+        with self._changed:
+            self.behind = behind
+            self._stalled = bool(behind)
+            self._working = False
+            if not behind:
+                for _ in batch:
+                    self._queue.popleft()
+            self._changed.notify_all()
+
+    def _next_batch(self) -> tuple[Event, ...]:
+        """What to write next; empty at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or (self._queue and not self._stalled))
+            deadline = monotonic() + self._interval
+            while self._is_worth_waiting() and (left := deadline - monotonic()) > 0:
+                self._changed.wait(left)
+            if self._stopping:
+                return ()
+            self._working = True
+            return shared(self._queue)
+
+    def _is_worth_waiting(self) -> bool:
+        """Only a few bare calls are there, more may come, and nobody waits."""
+        return (
+            not self._waiting
+            and not self._stopping
+            and len(self._queue) < SHARED_CALLS
+            and all(map(is_call, self._queue))
+        )

@@ -1,0 +1,421 @@
+"""An open session on disk: the journal in front, git behind, one lock around both."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from op_jupyter.core.graph import Dag, unfinished
+from op_jupyter.errors import ReadOnlySession, StoreError
+from op_jupyter.store.base import Clock, StoreStatus
+from op_jupyter.store.codec import Encoded, Record
+from op_jupyter.store.commits import Committer
+from op_jupyter.store.events import (
+    Closed,
+    Described,
+    Event,
+    EventMaker,
+    Packed,
+    Pointed,
+    TurnEnded,
+)
+from op_jupyter.store.files import DIR_MODE, FileSystem, is_folder, read_file, remove, walk_files
+from op_jupyter.store.git import Repository
+from op_jupyter.store.history import META, History, blob_path
+from op_jupyter.store.journal import BETWEEN, Journal, StoredSegment, Unsafe, list_files
+from op_jupyter.store.loading import Folder, Loaded, corrupt, load
+from op_jupyter.store.lock import WriterLock, this_process
+from op_jupyter.store.objects import MAX_OBJECT_BYTES
+from op_jupyter.store.session import (
+    RecordedSession,
+    check_blob_hash,
+    missing_blob,
+    timestamp,
+)
+from op_jupyter.store.summary import describe_repair, meta_json
+
+GC_OBJECTS: Final = 8000
+_TEMPORARY: Final = re.compile(r".*\.\d+\.tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What sessions on disk need from outside."""
+
+    files: FileSystem
+    clock: Clock
+    new_tag: Callable[[], str]
+    kernel: str
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn what the operating system refuses into our error."""
+    try:
+        yield
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        raise StoreError(f"{exc.filename or path}: {reason}; nothing was stored") from exc
+
+
+class ReadSession(RecordedSession):
+    """A session as it was when it was opened for reading."""
+
+    def __init__(self, dag: Dag, folder: Folder | None, why: str, outside: Outside) -> None:
+        super().__init__(dag, {}, outside.clock)
+        self._folder = folder
+        self._read_only = why
+
+    @property
+    def status(self) -> StoreStatus:
+        """Why nothing can be written."""
+        behind = self._folder.in_git.unreadable if self._folder else ""
+        return StoreStatus(read_only=self._read_only, git_behind=behind)
+
+    def put_blob(self, data: bytes, media_type: str) -> str:
+        """Refused."""
+        raise ReadOnlySession(self._read_only)
+
+    def read_blob(self, sha256: str) -> bytes:
+        """A large value."""
+        check_blob_hash(sha256)
+        try:
+            if self._folder is not None:
+                return self._folder.read_blob(sha256)
+        except FileNotFoundError:
+            pass
+        raise missing_blob(sha256, self.session_id)
+
+    def flush(self) -> None:
+        """Nothing to wait for."""
+
+    def close(self) -> None:
+        """Nothing to let go."""
+        self._closed = True
+
+    def _keep(self, batch: Sequence[Encoded]) -> None:
+        raise ReadOnlySession(self._read_only)
+
+
+class DiskSession(RecordedSession):
+    """The one writer of a session."""
+
+    def __init__(
+        self,
+        path: str,
+        dag: Dag,
+        reserved: Mapping[str, Any],
+        outside: Outside,
+        next_number: int = 0,
+    ) -> None:
+        """A session of which nothing is on disk; its folder is made with its first record."""
+        super().__init__(dag, reserved, outside.clock)
+        self._path = path
+        self._outside = outside
+        self._files = outside.files
+        self._lock = writer_lock(path, dag.session_id, outside)
+        self._repository = Repository(path, outside.files, outside.clock)
+        self._committer = Committer(
+            History(path, dag, self._repository, outside.files, outside.clock)
+        )
+        self._journal = Journal(path, outside.files, next_number)
+        self._events = EventMaker(dag, self._finish)
+        self._finished: dict[str | None, tuple[str, ...]] = {}
+        self._repaired: list[str] = []
+        self._unreadable = ""
+        self._exists = False
+        self._changed = False
+
+    @classmethod
+    def reopen(
+        cls, path: str, session_id: str, outside: Outside, *, timeout: float, force: bool
+    ) -> DiskSession:
+        """Lock a session, read it, and mend what its last process left.
+
+        Raises:
+            SessionLocked, CorruptRecord, FormatTooNew, StoreError
+        """
+        lock = writer_lock(path, session_id, outside)
+        with translated(path), ExitStack() as on_error:
+            is_folder(path)
+            _acquire(lock, path, outside, timeout, force=force)
+            on_error.callback(lock.release)
+            folder = Folder(path, Repository(path, outside.files, outside.clock))
+            restored = _restore(folder, outside.files)
+            loaded = load(session_id, folder)
+            if loaded.damages:
+                raise corrupt(session_id, path, loaded.damages)
+            numbers = [segment.name.number for segment in loaded.segments]
+            session = cls(path, loaded.dag, {}, outside, max(numbers, default=-1) + 1)
+            session._lock, session._exists = lock, True
+            on_error.callback(session._committer.abandon)
+            session._repaired += restored
+            session._recover(folder, loaded)
+            on_error.pop_all()
+        return session
+
+    # -- what everybody sees
+
+    @property
+    def status(self) -> StoreStatus:
+        """How the session stands."""
+        return StoreStatus(
+            read_only=self._read_only,
+            git_behind=self._committer.behind or self._unreadable,
+            repaired=tuple(self._repaired),
+        )
+
+    def put_blob(self, data: bytes, media_type: str) -> str:
+        """Keep *data* once and return its sha256; it is committed with its turn."""
+        with self._mutex, translated(self._path):
+            self._check_writable()
+            if len(data) > MAX_OBJECT_BYTES:
+                raise StoreError(f"{len(data)} bytes are more than a session keeps as one value")
+            self._make_folder()
+            digest = hashlib.sha256(data).hexdigest()
+            self._write_blob(digest, data)
+            self._events.mention(digest, self._events.newest_turn())
+            self._changed = True
+            return digest
+
+    def read_blob(self, sha256: str) -> bytes:
+        """What `put_blob` kept."""
+        path = f"{self._path}/{blob_path(check_blob_hash(sha256))}"
+        try:
+            data = read_file(path, MAX_OBJECT_BYTES)
+        except FileNotFoundError:
+            raise missing_blob(sha256, self.session_id) from None
+        except OSError as exc:
+            raise StoreError(f"{path} cannot be read: {exc.strerror or exc}") from exc
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreError(f"{path} is damaged: it is not what its name says")
+        return data
+
+    def flush(self) -> None:
+        """Wait until every finished turn is committed, or git is known to be behind."""
+        if not self._lock.lost_in_fork:
+            self._committer.flush()
+
+    def pack(self) -> None:
+        """Let git pack the repository; nothing that a ref does not reach is removed.
+
+        Raises:
+            StoreError: there is no git executable, or it failed.
+        """
+        errors: list[StoreError] = []
+        self._committer.submit(Packed(errors))
+        self._committer.flush()
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """Commit what is left and free the lock.  Safe to call twice."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            if self._lock.lost_in_fork:
+                return
+            if self._changed:
+                closed = Closed(self._dag.active_branch, meta_json(self._dag))
+                self._committer.submit(*self._events.between(), closed)
+        self._committer.stop()
+        self._journal.close()
+        self._lock.release()
+
+    def abandon(self) -> None:
+        """Let go at once, as the end of the process does; the next opening mends the rest."""
+        with self._mutex:
+            self._closed = True
+        self._committer.abandon()
+        self._journal.close()
+        self._lock.drop()
+
+    # -- writing
+
+    def _check_writable(self) -> None:
+        if self._lock.lost_in_fork:
+            raise ReadOnlySession(
+                f"session {self.session_id!r} belongs to the process this one was forked from; "
+                "open it read-only here (mode='read'), or another session"
+            )
+        super()._check_writable()
+
+    def _store(self, records: Sequence[Record]) -> list[Encoded]:
+        with translated(self._path):
+            batch = super()._store(records)
+        for record in [encoded.record for encoded in batch]:
+            if events := self._events.follow(record, self._turn_of(record)):
+                self._committer.submit(*self._with_between(events))
+        self._changed = self._changed or bool(batch)
+        return batch
+
+    def _keep(self, batch: Sequence[Encoded]) -> None:
+        self._make_folder()
+        groups: dict[str | None, list[bytes]] = {}
+        for encoded in batch:
+            for digest, data in encoded.blobs.items():
+                self._write_blob(digest, data)
+            turn_id = self._turn_of(encoded.record)
+            groups.setdefault(turn_id, []).append(encoded.line)
+            if turn_id not in self._journal:
+                label = BETWEEN if turn_id is None else encoded.record["turn"]["kind"]
+                self._journal.start(turn_id, label, self._outside.new_tag())
+        try:
+            self._journal.append([(turn_id, b"".join(lines)) for turn_id, lines in groups.items()])
+        except Unsafe as exc:
+            self._read_only = (
+                f"session {self.session_id!r} is read-only because {exc.message}; "
+                "close it and open it again"
+            )
+            raise
+
+    def _turn_of(self, record: Record) -> str | None:
+        """The turn whose segment *record* belongs to; None: it is between turns."""
+        match record["kind"]:
+            case "enter":
+                turn_id = record["node"]["metadata"].get("turn_id")
+            case "update":
+                turn_id = self._dag.nodes[record["id"]].turn_id
+            case "turn":
+                return str(record["id"] if record["op"] == "close" else record["turn"]["id"])
+            case _:
+                return self._events.newest_turn()
+        return turn_id if self._events.is_open(turn_id) else None
+
+    def _write_blob(self, digest: str, data: bytes) -> None:
+        path = blob_path(digest)
+        if not os.path.lexists(f"{self._path}/{path}"):
+            self._files.make_folders(self._path, os.path.dirname(path))
+            self._files.replace(f"{self._path}/{path}", data)
+
+    def _make_folder(self) -> None:
+        if self._exists:
+            return
+        root, name = os.path.split(self._path)
+        os.makedirs(root, DIR_MODE, exist_ok=True)
+        self._files.make_folders(root, f"{name}/.git")
+        _acquire(self._lock, self._path, self._outside, 0.0, force=False)
+        if list_files(self._path):
+            self._lock.release()
+            raise StoreError(f"session {self.session_id!r} was made elsewhere; open it again")
+        self._exists = True
+
+    def _finish(self, turn_id: str | None) -> tuple[str, ...]:
+        """Files of a segment that is complete now."""
+        return self._finished.pop(turn_id, ()) or self._journal.finish(turn_id)
+
+    def _with_between(self, events: list[Event]) -> list[Event]:
+        """What was stored between turns goes into the commit of the turn that ends now."""
+        ends = any(isinstance(event, TurnEnded) for event in events)
+        return [*self._events.between(), *events] if ends else events
+
+    # -- opening
+
+    def _recover(self, folder: Folder, loaded: Loaded) -> None:
+        """Bring journal and git to where they would be had the last process not died."""
+        self._unreadable = folder.in_git.unreadable
+        self._cut_torn(loaded.segments)
+        lost = self._replay(loaded, folder.in_git.segments)
+        if not self._unreadable:
+            self._committer.submit(*lost)
+        for path in walk_files(f"{self._path}/context/blobs"):
+            if f"context/blobs/{path}" not in folder.in_git.blobs and not path.endswith(".tmp"):
+                self._events.mention(path.rpartition("/")[2], None)
+        for segment in loaded.segments:
+            if segment.turn_id is not None and self._events.is_open(segment.turn_id):
+                part = len(segment.sizes) - 1
+                self._journal.adopt(segment.turn_id, segment.name, part, segment.sizes[part])
+        repair = unfinished(self._dag)
+        self._repaired += describe_repair(self._dag, repair)
+        self._events.recovering = True
+        self._repair(repair)
+        self._events.recovering = False
+        self._committer.submit(*self._stale())
+        if self._repository.objects.count() > GC_OBJECTS:
+            with suppress(StoreError):  # without git it stays as it is, which is well enough
+                self.pack()
+
+    def _cut_torn(self, segments: Sequence[StoredSegment]) -> None:
+        for segment in segments:
+            if segment.torn:
+                path = segment.name.path(len(segment.sizes) - 1)
+                self._journal.cut(path, segment.sizes[-1])
+                self._repaired.append(
+                    f"{segment.torn} bytes of a record that was never finished were cut off {path}"
+                )
+
+    def _replay(self, loaded: Loaded, in_git: Mapping[str, bytes]) -> list[Event]:
+        """What the last process did not come to tell git."""
+        turn_of: dict[str, str | None] = {}
+        between: list[str] = []
+        for segment in loaded.segments:
+            paths = [segment.name.path(part) for part in range(len(segment.sizes))]
+            turn_of.update(dict.fromkeys(paths, segment.turn_id))
+            if segment.turn_id is not None and not segment.open:
+                self._finished[segment.turn_id] = tuple(paths)
+            elif segment.turn_id is None:
+                between += [path for path in paths if path not in in_git]
+        self._finished[None] = tuple(between)
+        lost: list[Event] = []
+        for _, path, _, record in loaded.records:
+            events = self._events.follow(record, turn_of[path])
+            if path not in in_git:
+                lost += self._with_between(events)
+            elif turn_of[path] is None:
+                self._events.forget_between()
+        return [replace(e, recovered=True) if isinstance(e, TurnEnded) else e for e in lost]
+
+    def _stale(self) -> list[Event]:
+        """What refs, HEAD and ``meta.json`` say wrongly, apart from what was replayed."""
+        refs, dag = self._repository.refs, self._dag
+        events: list[Event] = [
+            Pointed(branch, head, dag.active_branch)
+            for branch, head in dag.branches.items()
+            if head is not None and refs.read(f"refs/heads/{branch}") is None
+        ]
+        if refs.head() not in ("", f"ref: refs/heads/{dag.active_branch}"):
+            events.append(Pointed(dag.active_branch, dag.head, dag.active_branch))
+        meta = meta_json(dag)
+        with suppress(OSError):
+            if read_file(f"{self._path}/{META}") == meta:
+                return events
+        return [*events, Described(meta)]
+
+
+def writer_lock(path: str, session_id: str, outside: Outside) -> WriterLock:
+    """The lock of the session in *path*."""
+    return WriterLock(f"{path}/.git/session.lock", session_id, outside.files)
+
+
+def _acquire(lock: WriterLock, path: str, outside: Outside, timeout: float, *, force: bool) -> None:
+    """Take the lock, and remove what a dead holder left half written."""
+    outside.files.make_folders(path, ".git")
+    now = outside.clock()
+    unclean = lock.acquire(
+        this_process(outside.kernel, timestamp(now)), timeout=timeout, force=force
+    )
+    repository = Repository(path, outside.files, outside.clock)
+    repository.refs.clear_leftovers()
+    repository.objects.clear_leftovers(now)
+    if unclean:
+        for name in walk_files(path):
+            if not name.startswith(".git/") and _TEMPORARY.fullmatch(name):
+                remove(f"{path}/{name}")
+
+
+def _restore(folder: Folder, files: FileSystem) -> list[str]:
+    """Put back what git has and the folder lacks; what was done, for people."""
+    found = folder.in_git
+    missing = [p for p in found.segments if not os.path.lexists(f"{folder.path}/{p}")]
+    missing += [p for p in found.blobs if not os.path.lexists(f"{folder.path}/{p}")]
+    for path in missing:
+        data = folder.read(path)
+        files.make_folders(folder.path, os.path.dirname(path))
+        files.replace(f"{folder.path}/{path}", data)
+    return [f"{len(missing)} files that were only in git were put back"] if missing else []

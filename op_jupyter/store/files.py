@@ -1,0 +1,180 @@
+"""What the store asks of the operating system, in one place, so that faults can be put there.
+
+Nothing here follows a symbolic link: a session's folder may come from a stranger.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+DIR_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class FsyncFailed(OSError):
+    """An fsync failed: the kernel may have dropped what was written, and cannot be asked again."""
+
+
+class FileSystem:
+    """The calls that change something.  A test passes a subclass that fails when told to."""
+
+    def open(self, path: str, flags: int) -> int:
+        """A descriptor of *path*, made with mode 0600 when *flags* create it."""
+        return os.open(path, flags | _FLAGS, FILE_MODE)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        """Write some of *data*; how much is returned."""
+        return os.write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        """Return when what was written is on disk."""
+        os.fsync(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to *size* bytes."""
+        os.ftruncate(fd, size)
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+        os.close(fd)
+
+    def mkdir(self, path: str) -> None:
+        """Make one folder, mode 0700."""
+        os.mkdir(path, DIR_MODE)
+
+    def rename(self, old: str, new: str) -> None:
+        """Put *old* in the place of *new*, at once."""
+        os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """Give *old* a second name, which must be free."""
+        os.link(old, new, follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    # -- made of those
+
+    def write_all(self, fd: int, data: bytes) -> None:
+        """Write the whole of *data*, however many calls it takes."""
+        written = self.write(fd, memoryview(data))
+        while written < len(data):
+            written += self.write(fd, memoryview(data)[written:])
+
+    def sync(self, fd: int) -> None:
+        """`fsync` whose failure can be told from others."""
+        try:
+            self.fsync(fd)
+        except OSError as exc:
+            raise FsyncFailed(exc.errno, exc.strerror) from exc
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.sync(fd)
+        finally:
+            self.close(fd)
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Make *path*, which must be free, with *data* in it, on disk; its name is not yet."""
+        fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            self.write_all(fd, data)
+            self.sync(fd)
+        except OSError:
+            self.unlink(path)
+            raise
+        finally:
+            self.close(fd)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put *data* in the place of whatever *path* is, durably and at once."""
+        temporary = f"{path}.{os.getpid()}.tmp"
+        remove(temporary)
+        self.write_new(temporary, data)
+        try:
+            self.rename(temporary, path)
+        except OSError:
+            self.unlink(temporary)
+            raise
+        self.sync_folder(os.path.dirname(path))
+
+    def make_folders(self, root: str, below: str) -> None:
+        """Make the folders of *below* under *root* that are missing, durably."""
+        path = root
+        for name in below.split("/"):
+            parent, path = path, f"{path}/{name}"
+            if not is_folder(path):
+                self.mkdir(path)
+                self.sync_folder(parent)
+
+
+def remove(path: str) -> None:
+    """Remove a file that may not be there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def is_folder(path: str) -> bool:
+    """Whether *path* is a real folder.
+
+    Raises:
+        NotADirectoryError: something else is in its place, a symbolic link for instance.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(f"{path} is not a folder of its own")
+    return True
+
+
+def read_file(path: str, limit: int | None = None) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        OSError: it is missing, a link, no regular file, or larger than *limit* bytes.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _FLAGS)
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(f"{path} is not a regular file")
+        if limit is not None and info.st_size > limit:
+            raise OSError(f"{path} is larger than {limit} bytes")
+        with open(fd, "rb", buffering=0, closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(fd)
+
+
+def walk_files(folder: str) -> Iterator[str]:
+    """Paths of the regular files below *folder*, relative to it; links are passed over."""
+    pending = [""]
+    while pending:
+        below = pending.pop()
+        with _scan(f"{folder}/{below}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{below}{entry.name}/")
+                elif entry.is_file(follow_symlinks=False):
+                    yield f"{below}{entry.name}"
+
+
+@contextmanager
+def _scan(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    try:
+        entries = os.scandir(path)
+    except FileNotFoundError:
+        yield iter(())
+        return
+    with entries:
+        yield entries

@@ -1,0 +1,367 @@
+"""A session's git repository, written in process.  The only file that imports GitPython.
+
+No process is spawned but for `gc`; no configuration, hook, filter or attribute is honoured,
+neither the user's nor the repository's own; no `GIT_*` variable is read.  Commits go through
+GitPython's `Commit.create_from_tree`, on an object database that fsyncs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+from op_jupyter.errors import StoreError
+from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file, remove
+from op_jupyter.store.objects import (
+    FILE,
+    MAX_OBJECT_BYTES,
+    TREE,
+    CommitObject,
+    Entries,
+    GitRefused,
+    LooseObjects,
+    Refs,
+    format_tree,
+    parse_commit,
+    parse_tree,
+)
+
+NAME: Final = "op-jupyter"
+EMAIL: Final = "op-jupyter@localhost"
+
+_FOLDERS: Final = ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info")
+_CONFIG: Final = b"""\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = false
+\tbare = false
+\tlogallrefupdates = false
+\tautocrlf = false
+\tsafecrlf = false
+\tfsmonitor = false
+[commit]
+\tgpgsign = false
+[gc]
+\tauto = 0
+"""
+_ATTRIBUTES: Final = b"* -text -filter -ident\n"
+_EXCLUDE: Final = b"*.tmp\n"
+_CACHED_TREES: Final = 256
+_packs_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
+
+
+class Repository:
+    """The repository in a session's folder.  Used by one thread at a time."""
+
+    def __init__(self, folder: str, files: FileSystem, clock: Callable[[], float]) -> None:
+        self.git_dir = f"{folder}/.git"
+        self._files = files
+        self.objects = LooseObjects(self.git_dir, files)
+        self.refs = Refs(self.git_dir, files, clock)
+        self._trees: dict[bytes, Entries] = {}
+        self._packs: Any = None
+
+    def check(self) -> None:
+        """Refuse a repository that keeps its parts elsewhere, or is of another kind.
+
+        Raises:
+            GitRefused: it is one.
+        """
+        for name in ("commondir", "gitdir", "reftable", "objects/info/alternates"):
+            if os.path.lexists(f"{self.git_dir}/{name}"):
+                raise GitRefused(f"{self.git_dir} is not a plain repository: it has {name!r}")
+        for name in ("", "/objects", "/objects/pack", "/refs", "/refs/heads"):
+            is_folder(f"{self.git_dir}{name}")
+
+    def ensure(self, branch: str) -> None:
+        """Make what is missing of the repository; *branch* is what HEAD names then."""
+        self.check()
+        if self.refs.head() and is_folder(f"{self.git_dir}/objects/pack"):
+            return
+        for folder in _FOLDERS:
+            self._files.make_folders(self.git_dir, folder)
+        self._write_missing("config", _CONFIG)
+        self._write_missing("info/attributes", _ATTRIBUTES)
+        self._write_missing("info/exclude", _EXCLUDE)
+        if not self.refs.head():
+            self.refs.set_head(branch)
+
+    def _write_missing(self, name: str, data: bytes) -> None:
+        if not os.path.lexists(f"{self.git_dir}/{name}"):
+            self._files.replace(f"{self.git_dir}/{name}", data)
+
+    # -- reading
+
+    def read(self, sha: bytes) -> tuple[bytes, bytes]:
+        """Kind and bytes of an object.
+
+        Raises:
+            GitRefused: it is missing or damaged.
+        """
+        return self.objects.read(sha) or self._read_packed(sha)
+
+    def commit_object(self, sha: bytes) -> CommitObject:
+        """A commit; of an annotated tag, the commit it names."""
+        kind, data = self.read(sha)
+        if kind == b"tag" and data.startswith(b"object "):
+            return self.commit_object(bytes.fromhex(data[7:47].decode(errors="replace")))
+        if kind != b"commit":
+            raise GitRefused(f"git object {sha.hex()} is no commit")
+        return parse_commit(data)
+
+    def tree(self, sha: bytes) -> Entries:
+        """The entries of a tree; not to be changed."""
+        entries = self._trees.get(sha)
+        if entries is None:
+            kind, data = self.read(sha)
+            if kind != b"tree":
+                raise GitRefused(f"git object {sha.hex()} is no tree")
+            entries = self._remember(sha, parse_tree(data))
+        return entries
+
+    def subtree(self, entries: Entries, name: bytes) -> Entries:
+        """The folder *name* of a tree; empty when there is none."""
+        mode, sha = entries.get(name, (b"", b""))
+        return self.tree(sha) if mode == TREE else {}
+
+    def _remember(self, sha: bytes, entries: Entries) -> Entries:
+        while len(self._trees) >= _CACHED_TREES:
+            del self._trees[next(iter(self._trees))]
+        self._trees[sha] = entries
+        return entries
+
+    def _read_packed(self, sha: bytes) -> tuple[bytes, bytes]:
+        with _packs_lock:
+            try:
+                if self._packs is None:
+                    from gitdb.db import PackedDB  # type: ignore[import-untyped]
+
+                    self._packs = PackedDB(f"{self.git_dir}/objects/pack")
+                if not self._packs.has_object(sha):
+                    self._packs.update_cache(force=True)
+                stream = self._packs.stream(sha)
+                if stream.size > MAX_OBJECT_BYTES:
+                    raise GitRefused(f"git object {sha.hex()} is too large")
+                return stream.type, stream.read()
+            except _pack_errors() as exc:
+                raise GitRefused(
+                    f"git object {sha.hex()} is missing or damaged; `git fsck` says more"
+                ) from exc
+
+    # -- writing
+
+    def write_blob(self, data: bytes) -> bytes:
+        """Add a file's content."""
+        return self.objects.write(b"blob", data)
+
+    def write_tree(self, entries: Entries) -> bytes:
+        """Add a tree."""
+        sha = self.objects.write(b"tree", format_tree(entries))
+        self._remember(sha, entries)
+        return sha
+
+    def graft(self, base: Entries, path: str, sha: bytes) -> Entries:
+        """*base* with the file *path* put in; folders on the way are written."""
+        name, _, rest = path.partition("/")
+        key = name.encode()
+        if not rest:
+            return {**base, key: (FILE, sha)}
+        below = self.graft(self.subtree(base, key), rest, sha)
+        return {**base, key: (TREE, self.write_tree(below))}
+
+    def commit(
+        self, tree: bytes, message: str, parents: Iterable[bytes], authored: int, committed: int
+    ) -> bytes:
+        """Add a commit by ourselves, whatever identity is configured; times are UTC."""
+        git = load_git()
+        odb = _database_type()(self.objects)
+        repo: Any = SimpleNamespace(odb=odb, config_reader=_NoConfig)
+        actor = git.Actor(NAME, EMAIL)
+        commit = git.Commit.create_from_tree(
+            repo,
+            git.Tree(repo, tree),
+            message,
+            parent_commits=[git.Commit(repo, parent) for parent in parents],
+            head=False,
+            author=actor,
+            committer=actor,
+            author_date=f"{authored} +0000",
+            commit_date=f"{committed} +0000",
+        )
+        sha: bytes = commit.binsha
+        return sha
+
+    # -- maintenance
+
+    def gc(self) -> None:
+        """Pack everything that a ref or HEAD reaches; what nothing reaches stays.
+
+        At whatever point it is killed, every object is still there.
+
+        Raises:
+            StoreError: there is no git executable, or it failed.
+        """
+        self.check()
+        tips = sorted({sha.hex() for sha in self.refs.all().values()})
+        if not tips:
+            return
+        packs = f"{self.git_dir}/objects/pack"
+        older = [name for name in os.listdir(packs) if name.endswith(".idx")]
+        newest = f"pack-{self._pack_objects(tips)}"
+        packed = _names_in(f"{packs}/{newest}.idx")
+        self._packs = None
+        for sha in packed:
+            remove(f"{self.git_dir}/objects/{sha[:2]}/{sha[2:]}")
+        for name in (name.removesuffix(".idx") for name in older):
+            if name != newest and _names_in(f"{packs}/{name}.idx") <= packed:
+                _remove_pack(f"{packs}/{name}")
+        self.objects.remove_empty_folders()
+
+    def _pack_objects(self, tips: Iterable[str]) -> str:
+        """Let git pack what *tips* reach, in a repository of ours with the session's objects."""
+        executable = shutil.which("git")
+        if executable is None:
+            raise StoreError("there is no git executable, which gc needs; install git")
+        objects = f"{self.git_dir}/objects"
+        with tempfile.TemporaryDirectory(prefix="op-jupyter-") as scratch:
+            for name in ("objects", "refs"):
+                os.mkdir(f"{scratch}/{name}")
+            with open(f"{scratch}/HEAD", "w", encoding="ascii") as head:
+                head.write("ref: refs/heads/main\n")
+            done = subprocess.run(
+                [executable, *_PACK_OBJECTS, f"{objects}/pack/pack"],
+                input="".join(f"{tip}\n" for tip in tips),
+                env=_tame(scratch) | {"GIT_DIR": scratch, "GIT_OBJECT_DIRECTORY": objects},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        if done.returncode:
+            raise StoreError(f"git could not pack {self.git_dir}: {done.stderr.strip()[-500:]}")
+        name = done.stdout.strip()
+        for suffix in ("pack", "idx"):
+            self._make_durable(f"{objects}/pack/pack-{name}.{suffix}")
+        self._files.sync_folder(f"{objects}/pack")
+        return name
+
+    def _make_durable(self, path: str) -> None:
+        os.chmod(path, FILE_MODE)
+        fd = self._files.open(path, os.O_RDONLY)
+        try:
+            self._files.sync(fd)
+        finally:
+            self._files.close(fd)
+
+
+_PACK_OBJECTS: Final = ("pack-objects", "--revs", "--delta-base-offset", "--non-empty", "-q")
+
+
+def _tame(home: str) -> dict[str, str]:
+    """An environment in which git knows nothing of its user."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "LC_ALL": "C",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+
+
+def _names_in(index: str) -> set[str]:
+    """The objects that a pack holds, from its index."""
+    data = read_file(index)
+    if data[:8] != b"\xfftOc\0\0\0\2":
+        return set()
+    count = int.from_bytes(data[1028:1032])
+    return {data[at : at + 20].hex() for at in range(1032, 1032 + 20 * count, 20)}
+
+
+def _remove_pack(path: str) -> None:
+    if not os.path.exists(f"{path}.keep"):
+        for suffix in ("idx", "rev", "bitmap", "pack"):
+            remove(f"{path}.{suffix}")
+
+
+# --- GitPython --------------------------------------------------------------------------
+
+
+def load_git() -> ModuleType:
+    """GitPython, imported when it is first needed, whatever the user's git is like.
+
+    Raises:
+        GitRefused: it cannot be imported.
+    """
+    try:
+        import git
+    except ImportError:
+        # It asks the git executable for its version, and gives up when there is none or the
+        # user's configuration is malformed.  The variables are put back at once.
+        with _tamed_environment():
+            try:
+                import git
+            except ImportError as exc:
+                raise GitRefused(f"GitPython cannot be imported ({exc})") from exc
+    return git
+
+
+@contextmanager
+def _tamed_environment() -> Iterator[None]:
+    ours = _tame(os.devnull) | {"GIT_PYTHON_REFRESH": "quiet"}
+    del ours["PATH"]
+    saved = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _database_type() -> Callable[[LooseObjects], Any]:
+    from gitdb.db import LooseObjectDB
+
+    class FsyncODB(LooseObjectDB):  # type: ignore[misc]  # gitdb ships no types
+        """What GitPython writes goes to our objects: durable, and no process is spawned."""
+
+        def __init__(self, objects: LooseObjects) -> None:
+            super().__init__(objects.root)
+            self._objects = objects
+
+        def store(self, istream: Any) -> Any:
+            kind = istream.type if isinstance(istream.type, bytes) else istream.type.encode()
+            istream.binsha = self._objects.write(kind, istream.read())
+            return istream
+
+    return FsyncODB
+
+
+class _NoConfig:
+    """In place of every git configuration there is."""
+
+    def get_value(self, section: str, option: str, default: Any = None) -> Any:
+        return default
+
+
+def _pack_errors() -> tuple[type[Exception], ...]:
+    """All that gitdb raises over a missing, foreign or damaged pack."""
+    from gitdb.exc import ODBError  # type: ignore[import-untyped]
+
+    return (ODBError, OSError, AssertionError, LookupError, ValueError, struct.error, zlib.error)

@@ -1,0 +1,187 @@
+"""One writer a session: an OS lock on a file that says who holds it.
+
+The lock is ``flock``: the kernel frees it when its process dies, so it is never stale on
+one machine.  What the file says is for people, and tells a clean end (empty) from another.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import weakref
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from op_jupyter.errors import SessionLocked
+from op_jupyter.store.files import FileSystem
+
+_POLL_SECONDS: Final = 0.05
+_MAX_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a session open for writing.
+
+    Attributes:
+        boot: which start of the machine; a process of another one is dead.
+        kernel: id of the Jupyter kernel, or "".
+        since: UTC, ISO 8601.
+    """
+
+    pid: int
+    host: str
+    boot: str
+    kernel: str
+    since: str
+
+    def __str__(self) -> str:
+        who = "this process" if self.pid == os.getpid() else f"process {self.pid}"
+        kernel = f", kernel {self.kernel}" if self.kernel else ""
+        return f"{who} on {self.host}{kernel}, since {self.since}"
+
+
+def this_process(kernel: str, since: str) -> Holder:
+    """A `Holder` for the process that asks."""
+    return Holder(os.getpid(), socket.gethostname(), _boot_id(), kernel, since)
+
+
+class WriterLock:
+    """The lock of one session, held from `acquire` to `release` or the death of the process."""
+
+    def __init__(self, path: str, session_id: str, files: FileSystem) -> None:
+        self._path = path
+        self._session_id = session_id
+        self._files = files
+        self._fd = -1
+        self.lost_in_fork = False
+
+    def acquire(self, me: Holder, *, timeout: float = 0.0, force: bool = False) -> bool:
+        """Take the lock; whether the last holder ended without letting it go.
+
+        *timeout*: seconds to wait for a live holder.  *force*: take over from a holder on
+        another machine that never let go; a live one on this machine keeps the lock.
+
+        Raises:
+            SessionLocked: somebody else holds it (attribute ``holder``).
+        """
+        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if not _wait_for(fd, timeout):
+                raise locked(self._session_id, _read_holder(fd))
+            last = _read_holder(fd)
+            if last is not None and _is_elsewhere(last, me) and not force:
+                raise _abandoned(self._session_id, last)
+            self._files.truncate(fd, 0)
+            os.lseek(fd, 0, os.SEEK_SET)
+            self._files.write_all(fd, json.dumps(asdict(me)).encode())
+            # Or a power cut forgets that this holder never let go.
+            self._files.sync(fd)
+        except BaseException:
+            self._files.close(fd)
+            raise
+        self._fd = fd
+        _held.add(self)
+        return last is not None
+
+    def release(self) -> None:
+        """Let go, and say so in the file.  Safe to call twice."""
+        _held.discard(self)
+        if self._fd >= 0:
+            with suppress(OSError):  # a full disk: the next opener looks for leftovers, in vain
+                self._files.truncate(self._fd, 0)
+            self._files.close(self._fd)
+            self._fd = -1
+
+    def drop(self) -> None:
+        """Let go without a word, as the death of the process does."""
+        _held.discard(self)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _after_fork(self) -> None:
+        # Closing frees nothing in the parent; keeping it open would outlive the parent's lock.
+        self.drop()
+        self.lost_in_fork = True
+
+
+_UNKNOWN: Final = Holder(0, "?", "", "", "?")
+_held: Final[weakref.WeakSet[WriterLock]] = weakref.WeakSet()
+
+
+def _forget_all_after_fork() -> None:
+    for lock in list(_held):
+        lock._after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_all_after_fork)
+
+
+def _wait_for(fd: int, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while not _try_lock(fd):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(_POLL_SECONDS, left))
+    return True
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        if exc.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _read_holder(fd: int) -> Holder | None:
+    text = os.pread(fd, _MAX_BYTES, 0)
+    if not text.strip():
+        return None
+    try:
+        said: dict[str, Any] = json.loads(text)
+        return Holder(
+            int(said["pid"]), *(str(said[k])[:200] for k in ("host", "boot", "kernel", "since"))
+        )
+    except (ValueError, KeyError, TypeError):
+        return _UNKNOWN
+
+
+def _is_elsewhere(last: Holder, me: Holder) -> bool:
+    same_start = bool(me.boot) and last.boot == me.boot
+    return not same_start and last.host not in (me.host, _UNKNOWN.host)
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def locked(session_id: str, holder: Holder | None) -> SessionLocked:
+    """The error for a session that is open elsewhere, with the three ways on."""
+    return SessionLocked(
+        f"session {session_id!r} is open for writing in {holder or _UNKNOWN}; wait for it "
+        "(timeout=SECONDS), open it read-only (mode='read'), or fork it into a new session",
+        holder=holder or _UNKNOWN,
+    )
+
+
+def _abandoned(session_id: str, holder: Holder) -> SessionLocked:
+    return SessionLocked(
+        f"session {session_id!r} was not closed by {holder}; when that process is surely gone, "
+        "take over with force=True, else open it read-only (mode='read') or fork it into a "
+        "new session",
+        holder=holder,
+    )

@@ -1,0 +1,289 @@
+"""Sessions on disk: one folder each, which is a git repository a person can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import check_session_id
+from op_jupyter.errors import InvalidSessionId, StoreError, UnknownSession
+from op_jupyter.store.base import Clock, OpenSession, SessionInfo
+from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated, writer_lock
+from op_jupyter.store.files import FileSystem, is_folder, read_file
+from op_jupyter.store.git import Repository
+from op_jupyter.store.history import META
+from op_jupyter.store.loading import Folder, corrupt, load
+from op_jupyter.store.lock import Holder, locked, this_process
+from op_jupyter.store.session import timestamp
+from op_jupyter.store.summary import (
+    creation_meta,
+    new_session_id,
+    parse_meta,
+    summarise,
+    unknown_session,
+)
+
+HOME_VARIABLE: Final = "OPENPROGRAM_HOME"
+KERNEL_VARIABLE: Final = "OPENPROGRAM_KERNEL_ID"
+_MAX_META_BYTES: Final = 16 * 1024 * 1024
+_TRASH: Final = ".trash"
+
+
+def default_root() -> Path:
+    """Where sessions live when nobody says otherwise."""
+    if home := os.environ.get(HOME_VARIABLE):
+        return Path(home).expanduser() / "sessions"
+    from platformdirs import user_data_path
+
+    return user_data_path("op-jupyter", appauthor=False) / "sessions"
+
+
+class SessionStore:
+    """Sessions under one folder (see `store.base.Store`)."""
+
+    def __init__(
+        self,
+        root_path: str | os.PathLike[str] | None = None,
+        *,
+        kernel_id: str | None = None,
+        clock: Clock = time.time,
+        files: FileSystem | None = None,
+    ) -> None:
+        """*kernel_id*: named to others that want a session we hold (default: the environment's)."""
+        root = default_root() if root_path is None else Path(root_path).expanduser()
+        self.root_path = root.absolute()
+        self._root = str(self.root_path)
+        if kernel_id is None:
+            kernel_id = os.environ.get(KERNEL_VARIABLE, "")
+        self._outside = Outside(files or FileSystem(), clock, _new_tag, kernel_id)
+        self._reserved: dict[str, dict[str, Any]] = {}
+        self._writers: weakref.WeakSet[DiskSession] = weakref.WeakSet()
+
+    def create_session(self, session_id: str | None = None, **meta: Any) -> str:
+        """Reserve a session and return its id; its folder is made with its first record."""
+        session_id = check_session_id(new_session_id() if session_id is None else session_id)
+        if self.exists(session_id):
+            raise StoreError(f"session id {session_id!r} is taken; open it, or choose another id")
+        self._reserved[session_id] = creation_meta(session_id, meta, self._outside.clock())
+        return session_id
+
+    def exists(self, session_id: str) -> bool:
+        """Whether that session was created here."""
+        return self._is_stored(check_session_id(session_id)) or session_id in self._reserved
+
+    def open(
+        self,
+        session_id: str,
+        mode: Literal["write", "read"] = "write",
+        *,
+        timeout: float = 0.0,
+        force: bool = False,
+    ) -> OpenSession:
+        """Open for writing or for reading."""
+        check_session_id(session_id)
+        if mode == "read":
+            return self._open_for_reading(session_id)
+        if self._is_stored(session_id):
+            session = DiskSession.reopen(
+                self._folder(session_id), session_id, self._outside, timeout=timeout, force=force
+            )
+        else:
+            session = self._open_new(session_id)
+        self._writers.add(session)
+        return session
+
+    def sessions(self, limit: int = 50) -> list[SessionInfo]:
+        """The newest first; reads their ``meta.json`` only."""
+        found = [info for session_id in self._ids() if (info := self._describe(session_id))]
+        found.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
+        return found[:limit]
+
+    def load(self, session_id: str) -> Dag:
+        """The graph of a session, read without a lock."""
+        check_session_id(session_id)
+        if not self._is_stored(session_id):
+            if session_id in self._reserved:
+                return Dag(session_id)
+            raise self._unknown(session_id)
+        with translated(self._folder(session_id)):
+            loaded = load(session_id, self._reader(session_id))
+        if loaded.damages:
+            raise corrupt(session_id, self._folder(session_id), loaded.damages)
+        return loaded.dag
+
+    def path(self, session_id: str) -> Path | None:
+        """The session's folder; None when nothing of it is on disk."""
+        known = self._is_stored(check_session_id(session_id))
+        return self.root_path / session_id if known else None
+
+    def pack(self, session_id: str) -> None:
+        """Pack the repository of a session nobody has open for writing.
+
+        Raises:
+            StoreError: there is no git executable, or it failed.
+            UnknownSession, SessionLocked
+        """
+        session = self.open(session_id)
+        try:
+            if isinstance(session, DiskSession):
+                session.pack()
+        finally:
+            session.close()
+
+    def abandon(self) -> None:
+        """Let go of every open session at once, for an exit that cannot wait for git."""
+        for session in list(self._writers):
+            session.abandon()
+
+    # -- the trash
+
+    def delete(self, session_id: str) -> None:
+        """Move it to the trash."""
+        check_session_id(session_id)
+        if not self._is_stored(session_id):
+            if self._reserved.pop(session_id, None) is None:
+                raise self._unknown(session_id)
+            return
+        with translated(self._root), self._locked(session_id):
+            self._outside.files.make_folders(self._root, _TRASH)
+            number = 1
+            while os.path.lexists(trashed := self._trashed(session_id, number)):
+                number += 1
+            self._move(self._folder(session_id), trashed)
+        self._reserved.pop(session_id, None)
+
+    def restore(self, session_id: str) -> None:
+        """Take it out of the trash; of several with that id, the one deleted last."""
+        check_session_id(session_id)
+        trashed = self._in_trash().get(session_id)
+        if not trashed:
+            raise unknown_session(session_id, self._in_trash(), "in the trash")
+        if self.exists(session_id):
+            raise StoreError(f"session id {session_id!r} is taken; delete that one first")
+        with translated(self._root):
+            self._move(self._trashed(session_id, max(trashed)), self._folder(session_id))
+
+    def purge(self, session_id: str) -> None:
+        """Remove it from the trash for good."""
+        check_session_id(session_id)
+        trashed = self._in_trash().get(session_id)
+        if not trashed:
+            raise unknown_session(session_id, self._in_trash(), "in the trash")
+        with translated(self._root):
+            for number in trashed:
+                # Out of sight first: what a crash leaves of it is no session any more.
+                doomed = f"{self._root}/{_TRASH}/.{secrets.token_hex(8)}"
+                self._move(self._trashed(session_id, number), doomed)
+                shutil.rmtree(doomed)
+
+    # -- how
+
+    def _folder(self, session_id: str) -> str:
+        return f"{self._root}/{session_id}"
+
+    def _is_stored(self, session_id: str) -> bool:
+        folder = self._folder(session_id)
+        return any(os.path.lexists(f"{folder}/{name}") for name in (META, "history", ".git/HEAD"))
+
+    def _ids(self) -> Iterator[str]:
+        with suppress(FileNotFoundError), os.scandir(self._root) as entries:
+            for entry in entries:
+                with suppress(InvalidSessionId):
+                    if entry.is_dir(follow_symlinks=False):
+                        yield check_session_id(entry.name)
+
+    def _unknown(self, session_id: str) -> UnknownSession:
+        return unknown_session(session_id, {*self._ids(), *self._reserved}, f"in {self._root}")
+
+    def _reader(self, session_id: str) -> Folder:
+        path = self._folder(session_id)
+        is_folder(path)
+        return Folder(path, Repository(path, self._outside.files, self._outside.clock))
+
+    def _open_for_reading(self, session_id: str) -> ReadSession:
+        if not self._is_stored(session_id):
+            dag = self.load(session_id)
+            return ReadSession(dag, None, _read_only(session_id), self._outside)
+        with translated(self._folder(session_id)):
+            folder = self._reader(session_id)
+            loaded = load(session_id, folder)
+        why = _read_only(session_id)
+        if loaded.damages:
+            damage = corrupt(session_id, folder.path, loaded.damages)
+            why = f"{damage.message}; {len(loaded.damages)} records are left out here"
+        return ReadSession(loaded.dag, folder, why, self._outside)
+
+    def _open_new(self, session_id: str) -> DiskSession:
+        if session_id not in self._reserved:
+            raise self._unknown(session_id)
+        if any(w.session_id == session_id and not w.closed for w in self._writers):
+            raise locked(session_id, self._me())
+        return DiskSession(
+            self._folder(session_id), Dag(session_id), self._reserved[session_id], self._outside
+        )
+
+    def _describe(self, session_id: str) -> SessionInfo | None:
+        try:
+            return parse_meta(
+                session_id, read_file(f"{self._folder(session_id)}/{META}", _MAX_META_BYTES)
+            )
+        except (OSError, ValueError, RecursionError):
+            if not self._is_stored(session_id):
+                return None
+        # It can always be made again from the journal; whoever opens the session does so.
+        try:
+            return summarise(self.load(session_id))
+        except StoreError:
+            return SessionInfo(session_id, "", "", "", "", 0, "damaged")
+
+    def _me(self) -> Holder:
+        return this_process(self._outside.kernel, timestamp(self._outside.clock()))
+
+    @contextmanager
+    def _locked(self, session_id: str) -> Iterator[None]:
+        """Be the one writer for a moment."""
+        folder = self._folder(session_id)
+        is_folder(folder)
+        self._outside.files.make_folders(folder, ".git")
+        lock = writer_lock(folder, session_id, self._outside)
+        lock.acquire(self._me())
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _move(self, old: str, new: str) -> None:
+        self._outside.files.rename(old, new)
+        for parent in {os.path.dirname(old), os.path.dirname(new)}:
+            self._outside.files.sync_folder(parent)
+
+    def _trashed(self, session_id: str, number: int) -> str:
+        suffix = f"~{number}" if number > 1 else ""
+        return f"{self._root}/{_TRASH}/{session_id}{suffix}"
+
+    def _in_trash(self) -> dict[str, list[int]]:
+        """The numbers of what was deleted, by id."""
+        found: dict[str, list[int]] = {}
+        with suppress(FileNotFoundError):
+            for name in os.listdir(f"{self._root}/{_TRASH}"):
+                session_id, _, number = name.partition("~")
+                if not name.startswith("."):
+                    found.setdefault(session_id, []).append(int(number or 1))
+        return found
+
+
+def _new_tag() -> str:
+    """Eight hex digits that tell a segment from another of the same number."""
+    return secrets.token_hex(4)
+
+
+def _read_only(session_id: str) -> str:
+    return f"session {session_id!r} was opened for reading; open it with mode='write' to change it"
