@@ -304,8 +304,12 @@ _PATH_WRITERS: Final = frozenset(
 """Methods of a path that change what it names."""
 
 _OPENERS: Final = frozenset(
-    {"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"}
+    {
+        *("open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"),
+        *("zipfile.ZipFile", "tarfile.open", "h5py.File"),
+    }
 )
+_WRITING_FLAGS: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"})
 _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
@@ -429,6 +433,9 @@ class _Reader(ast.NodeVisitor):
     # -- files
 
     def _opened(self, call: ast.Call, name: str) -> None:
+        if name == "os.open" and _WRITING_FLAGS & _attributes(_argument(call, 1, ("flags",))):
+            self._write_to(call, _argument(call, 0, ("path",)))
+            return
         if name in _OPENERS:
             path, mode = _argument(call, 0, ("file", "filename")), _argument(call, 1, ("mode",))
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "open":
@@ -462,6 +469,12 @@ def _argument(call: ast.Call, index: int, keywords: Sequence[str]) -> ast.expr |
         found = call.args[index]
         return None if isinstance(found, ast.Starred) else found
     return next((k.value for k in call.keywords if k.arg in keywords), None)
+
+
+def _attributes(node: ast.expr | None) -> set[str]:
+    """The attributes named anywhere in an expression: of ``os.O_RDWR | os.O_CREAT`` both."""
+    inner = ast.walk(node) if node is not None else ()
+    return {part.attr for part in inner if isinstance(part, ast.Attribute)}
 
 
 def _or(text: str | None, otherwise: str) -> str:

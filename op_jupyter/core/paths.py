@@ -40,9 +40,10 @@ class Places:
     protected: Sequence[PurePath] = field(default_factory=tuple)
 
     def absolute(self, text: str) -> PurePath:
-        """The path that *text* names, ``~`` and ``..`` worked out without looking at the disk."""
-        if text == "~" or text.startswith("~/"):
-            text = posixpath.join(str(self.home), text[2:])
+        """The path that *text* names, ``~``, ``$HOME`` and ``..`` worked out without the disk."""
+        first, _, rest = text.partition("/")
+        if first in _HOME_NAMES:
+            text = posixpath.join(str(self.home), rest)
         return PurePosixPath(posixpath.normpath(posixpath.join(str(self.workspace), text)))
 
     def show(self, path: PurePath) -> str:
@@ -96,6 +97,7 @@ def looks_like_credentials(path: PurePath) -> bool:
     return _tier_by_name(path) is Tier.CREDENTIAL
 
 
+_HOME_NAMES: Final = frozenset({"~", "$HOME", "${HOME}"})
 _HARMLESS_ENDINGS: Final = (".example", ".sample", ".template", ".dist")
 
 _SENSITIVE_FOLDERS: Final = frozenset({".git", ".vscode", ".idea", ".ipython", ".jupyter"})

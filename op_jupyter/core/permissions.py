@@ -224,7 +224,7 @@ def _path_words(use: PathUse, places: Places) -> str:
         return f"touches credentials: {shown}"
     if not use.write:
         reveals = tier is not Tier.PROTECTED and any(may_hold_secrets(p) for p in use.names)
-        return f"reads what may hold secrets: {shown}" if reveals else ""
+        return f"touches what may hold secrets: {shown}" if reveals else ""
     if tier is Tier.SENSITIVE:
         return f"writes to a sensitive path: {shown}"
     if tier is Tier.OUTSIDE:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SECTION_CHARS: Final = 3_000
 LIST_CHARS: Final = 12_000
 LINE_CHARS: Final = 160
+GROUP_CHARS: Final = 600
 DEPTH_CHARS: Final = 8_000
 SOURCE_CHARS: Final = 4_000
 MEMBERS: Final = 60
@@ -56,8 +57,7 @@ def variables_section(shell: InteractiveShell, limit: int = SECTION_CHARS) -> st
         line = f"{name}: {_line(name, value)}"
         if room < len(line):
             hidden = list(data)[len(lines) :]
-            more = ", ".join(hidden)
-            lines.append(f"… {len(hidden)} more: {bounded(more, max(room, 200), 0)}")
+            lines.append(f"… {len(hidden)} more: {_listed(hidden)}")
             break
         room -= len(line) + 1
         lines.append(line)
@@ -87,7 +87,18 @@ def _grouped(variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for title in ("functions", "classes", "modules"):
         names = [_member(n, v) for n, v in variables.items() if _group(v) == title]
         if names:
-            yield title, bounded(", ".join(names), LINE_CHARS * 4, 0)
+            yield title, _listed(names)
+
+
+def _listed(names: list[str]) -> str:
+    shown: list[str] = []
+    room = GROUP_CHARS
+    for name in names:
+        room -= len(name) + 2
+        if room < 0:
+            return f"{', '.join(shown)}, … {len(names) - len(shown)} more"
+        shown.append(name)
+    return ", ".join(shown)
 
 
 def _member(name: str, value: Any) -> str:

@@ -58,6 +58,8 @@ DELETES = [
     "import os; os.execlp('rm', '-rf', 'x')",
     "import subprocess; subprocess.run(['bash', '-c', 'cd /; rm -rf x'])",
     "import subprocess; subprocess.run(['git', 'reset', '--hard'])",
+    "get_ipython().run_cell_magic('time', '', 'import os; os.remove(1)')",
+    "(lambda f: f('x'))(__import__('os').remove)",
 ]
 
 
@@ -108,6 +110,7 @@ def test_ordinary_code_is_not_called_dangerous(code: str) -> None:
         ("import subprocess; subprocess.run(argv)", BUILT_COMMAND),
         ("import subprocess; subprocess.run(['sh', '-c', text])", BUILT_COMMAND),
         ("import subprocess; subprocess.run([program, 'x'])", BUILT_COMMAND),
+        ("get_ipython().run_line_magic(name, 'x')", BUILT_COMMAND),
         ("import os; getattr(os, name)('x')", BUILT_NAME),
         ("__import__(name)", BUILT_NAME),
         ("exit()", ENDS_KERNEL),
@@ -141,6 +144,11 @@ def test_what_cannot_be_known_before_it_runs_is_said(code: str, words: str) -> N
         ("import shutil; shutil.move('/a', 'b')", "/a"),
         ("import os; os.makedirs('/a')", "/a"),
         ("df.to_csv('/a.csv')", "/a.csv"),
+        ("import os; os.open('/a', os.O_WRONLY | os.O_CREAT)", "/a"),
+        ("import zipfile; zipfile.ZipFile('/a.zip', 'w')", "/a.zip"),
+        ("import tarfile; tarfile.open(name, 'w'); tarfile.open('/a.tar', mode='w:gz')", "/a.tar"),
+        ("from pathlib import Path; Path('/a').joinpath('b').write_text('')", "/a/b"),
+        ("import os; open(os.getcwd() + '/../x', 'w')", "./../x"),
         ("df.to_parquet(path='/a.pq')", "/a.pq"),
         ("plt.savefig('/a.png')", "/a.png"),
         ("import numpy as np; np.save('/a', x)", "/a"),
@@ -156,7 +164,13 @@ def test_written_paths_are_found(code: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["open('/a')", "open('/a', 'rb')", "open('/dev/null', 'w')", "Path('/a').read_text()"],
+    [
+        "open('/a')",
+        "open('/a', 'rb')",
+        "import os; os.open('/a', os.O_RDONLY)",
+        "open('/dev/null', 'w')",
+        "Path('/a').read_text()",
+    ],
 )
 def test_reading_and_throwing_away_are_no_writes(code: str) -> None:
     assert written(code) == []

@@ -129,6 +129,12 @@ def test_a_private_key_that_was_cut_off_is_replaced_to_the_end() -> None:
     assert Redactor().text("x -----BEGIN PRIVATE KEY-----\nMIIE") == f"x {MARK}"
 
 
+@pytest.mark.parametrize("text", ["-eyJ" * 200_000, "-----BEGIN PRIVATE KEY-----\n" * 30_000])
+@pytest.mark.timeout(20)
+def test_a_text_made_to_be_slow_is_not(text: str) -> None:
+    Redactor([SECRET]).text(text)
+
+
 @pytest.mark.parametrize(
     "text", ["task-antics", "sk-short", "a risk-averse-investor-strategy-here", "AKIA"]
 )

@@ -77,6 +77,15 @@ def test_many_variables_are_bounded_and_the_rest_is_named(ip: InteractiveShell) 
     assert len(text) < 2_600
     assert text.splitlines()[0].startswith("variable_0000: ")
     assert " more: variable_" in text
+    assert text.endswith(" more")
+
+
+def test_many_functions_share_a_bounded_line(ip: InteractiveShell) -> None:
+    ip.run_cell("\n".join(f"def function_{i:03}(x): ..." for i in range(200)))
+    (line,) = variables_section(ip).splitlines()
+    assert line.startswith("functions: function_000(x), function_001(x)")
+    assert line.endswith(" more")
+    assert len(line) < 700
 
 
 def test_the_section_has_the_same_bytes_each_time(ip: InteractiveShell) -> None:

@@ -160,6 +160,14 @@ async def test_a_failure_names_its_cause_and_its_notes() -> None:
     ]
 
 
+async def test_a_syntax_error_shows_the_line_it_speaks_of() -> None:
+    def fail() -> None:
+        """Fail."""
+        eval("1 +")
+
+    assert text_of(await call(fail)).endswith("SyntaxError: invalid syntax (line 1: 1 +)")
+
+
 async def test_a_deep_recursion_makes_a_short_result() -> None:
     def fall() -> None:
         """Fall."""
