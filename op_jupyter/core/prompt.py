@@ -40,7 +40,15 @@ SYSTEM_PROMPT: Final = (
     "with the requested value alone."
 )
 
-Entry = tuple[Message, ...]
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """Changed sections of the world state; they stand before the prompt they came with."""
+
+    sections: Mapping[str, str]
+
+
+Entry = tuple[Message | _World, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +117,16 @@ def world_text(sections: Mapping[str, str]) -> str:
 def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
     """The messages of one request."""
     before = [*_spine_entries(dag, shown), *_caller_entries(dag, shown)]
-    messages = _from_a_user(_last(before, shown.callers))
+    told = [m for entry in _last(before, shown.callers) for m in entry]
+    told = _from_a_user(told)
     if shown.frames:
         frame = shown.frames[-1]
         if frame.header:
-            messages.append(_user(TextBlock(frame.header)))
+            told.append(_user(TextBlock(frame.header)))
         inside = _frame_entries(dag, frame, shown.as_of)
-        messages.extend(m for entry in _last(inside, shown.subcalls) for m in entry)
-    messages.extend(_input_messages(call))
-    return merge_consecutive(messages)
+        told.extend(m for entry in _last(inside, shown.subcalls) for m in entry)
+    told.extend(_input_messages(call))
+    return merge_consecutive(_placed(told))
 
 
 def current_world(dag: Dag, base: str | None) -> dict[str, str]:
@@ -209,7 +218,7 @@ def _caller_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
 
 def _call_entry(dag: Dag, node: Node, as_of: int) -> Entry:
     """A finished direct call: its line, what its ``expose`` lets through, its value."""
-    messages = [_user(TextBlock(call_line(node.name, node.input or {})))]
+    messages: list[Message | _World] = [_user(TextBlock(call_line(node.name, node.input or {})))]
     expose = str(node.metadata.get("expose", "io"))
     for entry in _exposed(dag, node.id, node.id, expose, as_of):
         messages.extend(entry)
@@ -270,9 +279,9 @@ def _exchange(dag: Dag, node: Node, as_of: int) -> Entry:
     return tuple(messages)
 
 
-def _input_messages(call: CallInput) -> Iterator[Message]:
+def _input_messages(call: CallInput) -> Iterator[Message | _World]:
     if call.world:
-        yield _user(TextBlock(world_text(call.world)))
+        yield _World(call.world)
     if call.content:
         yield _user(*call.content)
 
@@ -298,11 +307,24 @@ def _last(entries: Sequence[Entry], limit: int | None) -> Sequence[Entry]:
     return entries if limit is None else entries[max(0, len(entries) - limit) :]
 
 
-def _from_a_user(entries: Sequence[Entry]) -> list[Message]:
-    """The messages, from the first that a user said: the Messages API wants one first."""
-    messages = [m for entry in entries for m in entry]
-    while messages and (messages[0].role != "user" or _only_results(messages[0])):
-        messages.pop(0)
+def _from_a_user(told: list[Message | _World]) -> list[Message | _World]:
+    """*told* from the first message that a user said: the Messages API wants one first."""
+    for index, message in enumerate(told):
+        if isinstance(message, _World) or (message.role == "user" and not _only_results(message)):
+            return told[index:]
+    return []
+
+
+def _placed(told: Sequence[Message | _World]) -> list[Message]:
+    """The messages, each world state in front of the prompt it came with: a prompt comes last."""
+    messages: list[Message] = []
+    for message in told:
+        if isinstance(message, Message):
+            messages.append(message)
+            continue
+        world = _user(TextBlock(world_text(message.sections)))
+        after_prompt = messages and messages[-1].role == "user" and not _only_results(messages[-1])
+        messages.insert(len(messages) - 1 if after_prompt else len(messages), world)
     return messages
 
 

@@ -464,6 +464,7 @@ def test_world_state_is_told_once_and_again_when_it_changes(session: AgentSessio
     run(session, provider, prompt="three", world=lambda: world)
     counts = ["\n".join(m.text for m in r.messages).count("<variables>") for r in provider.requests]
     assert counts == [1, 1, 2]
+    assert provider.requests[-1].messages[-1].text.endswith("three")
 
 
 def test_an_unreadable_world_fails_the_turn_before_any_model_call(session: AgentSession) -> None:
