@@ -245,3 +245,43 @@ def test_a_title_is_short():
     assert title(canonical("Say\nhello " + "again " * 50)) == (
         "Say hello again again again again again again again again a…"
     )
+
+
+def test_a_difference_shows_changed_calls_results_and_images():
+    def asked(code, said, state, image):
+        return canonical_request(
+            ModelRequest(
+                "m",
+                (
+                    user_text("go"),
+                    Message(
+                        "assistant", (ToolUseBlock("t", "python", json.dumps({"code": code})),)
+                    ),
+                    Message(
+                        "user",
+                        (
+                            ToolResultBlock("t", (TextBlock(said),), state),
+                            ImageBlock("image/png", image),
+                        ),
+                    ),
+                ),
+            ),
+            HERE,
+        )
+
+    shown = difference(
+        asked("1 + 1", "2", "success", "QQ=="), asked("1 + 2", "boom", "error", "Qg==")
+    )
+    for line in (
+        '- assistant: calls python {"code":"1 + 1"}',
+        '+ assistant: calls python {"code":"1 + 2"}',
+        "- user: result success: 2",
+        "+ user: result error: boom",
+        "- user: image ",
+    ):
+        assert line in shown
+
+
+def test_a_system_prompt_with_another_length_is_compared_line_by_line():
+    shown = difference(canonical("a", system="one\ntwo"), canonical("a", system="one\nnew\ntwo"))
+    assert shown == "--- recorded\n+++ now\n+ system: new"
