@@ -88,9 +88,11 @@ _NO_BLOBS: Final[Mapping[str, bytes]] = {}
 # --- making records ---------------------------------------------------------------------
 
 
-def entering(node: Node, head: str | None) -> Record:
+def entering(node: Node, seq: int, created_at: str, head: str | None) -> Record:
     """A node starts to be; *head* names the branch whose tip it becomes."""
-    record: Record = {"kind": "enter", "seq": node.seq, "node": _plain(node, _NODE_FIELDS)}
+    members = _plain(node, _NODE_FIELDS)
+    members["created_at"] = node.created_at or created_at
+    record: Record = {"kind": "enter", "seq": seq, "node": members}
     if head is not None:
         record["head"] = head
     return record
@@ -159,7 +161,8 @@ def encode(record: Record) -> Encoded:
         data = _encode(_slim(whole)).encode()
     else:
         whole = _scan(text, 0)[0]
-    return Encoded(b'%b,"crc":"%08x"}\n' % (data[:-1], zlib.crc32(data[:-1])), whole, blobs)
+    body = data[:-1]
+    return Encoded(b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body)), whole, blobs)
 
 
 def _to_text(record: Record) -> tuple[str, bytes]:
@@ -299,20 +302,14 @@ def make_whole(record: Record, read_blob: ReadBlob) -> Record:
 
 
 def fold(dag: Dag, record: Record) -> None:
-    """Apply a whole *record* that was written by ourselves to *dag*."""
-    _FOLD[record["kind"]](dag, record)
-    dag.see(record["seq"])
-
-
-def fold_read(dag: Dag, record: Record) -> None:
-    """Apply a whole *record* that was read from outside, if it fits.
+    """Apply a whole *record* to *dag*, if it fits.
 
     Raises:
-        BadRecord: it does not fit the graph.
+        BadRecord: it does not; nothing was changed.
     """
     try:
-        _CHECK[record["kind"]](dag, record)
-        fold(dag, record)
+        _FOLD[record["kind"]](dag, record)
+        dag.see(record["seq"])
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         reason = exc if isinstance(exc, GraphError) else "its members are not as they should be"
         raise BadRecord(str(reason)) from exc
@@ -320,38 +317,50 @@ def fold_read(dag: Dag, record: Record) -> None:
 
 def _fold_enter(dag: Dag, record: Record) -> None:
     node = Node(seq=record["seq"], **record["node"])
-    dag.add(node)
+    dag.check_node(node)
     if "head" in record:
+        if record["head"] not in dag.branches:
+            raise GraphError(f"there is no branch {record['head']!r:.60}")
         dag.branches[record["head"]] = node.id
+    dag.add(node)
 
 
 def _fold_update(dag: Dag, record: Record) -> None:
+    dag.check_update(record["id"], record["set"])
     dag.fill(record["id"], record["set"])
 
 
 def _fold_turn(dag: Dag, record: Record) -> None:
     if record["op"] == "open":
-        turn = dag.open_turn(Turn(**record["turn"]))
-        if record["branch"] not in dag.branches:
-            dag.point(record["branch"], turn.base, activate=True)
-    else:
+        turn, branch = Turn(**record["turn"]), record["branch"]
+        dag.check_open_turn(turn)
+        dag.check_branch(branch)
+        dag.open_turn(turn)
+        if branch not in dag.branches:
+            dag.point(branch, turn.base, activate=True)
+    elif record["op"] == "close":
+        dag.check_close_turn(record["id"], record["set"])
         dag.close_turn(record["id"], record["set"])
+    else:
+        raise GraphError(f"a turn has no {record['op']!r:.60}")
 
 
 def _fold_head(dag: Dag, record: Record) -> None:
-    dag.point(record["branch"], record["node"], activate=record["activate"])
+    dag.check_branch(record["branch"])
+    dag.check_head(record["node"])
+    dag.point(record["branch"], record["node"], activate=bool(record["activate"]))
 
 
 def _fold_decision(dag: Dag, record: Record) -> None:
-    dag.decisions.append(record["decision"])
+    dag.decisions.append(_mapping(record["decision"]))
 
 
 def _fold_checkpoint(dag: Dag, record: Record) -> None:
-    dag.checkpoints.append(record["checkpoint"])
+    dag.checkpoints.append(_mapping(record["checkpoint"]))
 
 
 def _fold_meta(dag: Dag, record: Record) -> None:
-    dag.meta.update(record["set"])
+    dag.meta.update(_mapping(record["set"]))
 
 
 _FOLD: Final[dict[str, Callable[[Dag, Record], None]]] = {
@@ -362,50 +371,4 @@ _FOLD: Final[dict[str, Callable[[Dag, Record], None]]] = {
     "decision": _fold_decision,
     "checkpoint": _fold_checkpoint,
     "meta": _fold_meta,
-}
-
-
-def _check_enter(dag: Dag, record: Record) -> None:
-    dag.check_node(Node(seq=record["seq"], **record["node"]))
-    if "head" in record and record["head"] not in dag.branches:
-        raise GraphError(f"there is no branch {record['head']!r:.60}")
-
-
-def _check_update(dag: Dag, record: Record) -> None:
-    dag.check_update(record["id"], record["set"])
-
-
-def _check_turn(dag: Dag, record: Record) -> None:
-    if record["op"] == "open":
-        dag.check_open_turn(Turn(**record["turn"]))
-        dag.check_branch(record["branch"])
-    elif record["op"] == "close":
-        dag.check_close_turn(record["id"], record["set"]["status"])
-    else:
-        raise GraphError(f"a turn has no {record['op']!r:.60}")
-
-
-def _check_head(dag: Dag, record: Record) -> None:
-    dag.check_branch(record["branch"])
-    dag.check_head(record["node"])
-    if not isinstance(record["activate"], bool):
-        raise TypeError
-
-
-def _check_mapping(name: str) -> Callable[[Dag, Record], None]:
-    def check(dag: Dag, record: Record) -> None:
-        if not isinstance(record[name], dict):
-            raise TypeError
-
-    return check
-
-
-_CHECK: Final[dict[str, Callable[[Dag, Record], None]]] = {
-    "enter": _check_enter,
-    "update": _check_update,
-    "turn": _check_turn,
-    "head": _check_head,
-    "decision": _check_mapping("decision"),
-    "checkpoint": _check_mapping("checkpoint"),
-    "meta": _check_mapping("set"),
 }

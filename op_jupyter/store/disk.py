@@ -40,7 +40,7 @@ from op_jupyter.store.session import (
 from op_jupyter.store.summary import describe_repair, meta_json
 
 GC_OBJECTS: Final = 8000
-_TEMPORARY: Final = re.compile(r".*\.\d+\.tmp")
+_TEMPORARY: Final = re.compile(r".*\.[0-9a-f]{8}\.tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,12 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        reason = exc.strerror or str(exc)
-        raise StoreError(f"{exc.filename or path}: {reason}; nothing was stored") from exc
+        raise refusal(path, exc) from exc
+
+
+def refusal(path: str, exc: OSError) -> StoreError:
+    """Our error for what the operating system refused."""
+    return StoreError(f"{exc.filename or path}: {exc.strerror or exc}; nothing was stored")
 
 
 class ReadSession(RecordedSession):
@@ -247,8 +251,10 @@ class DiskSession(RecordedSession):
         super()._check_writable()
 
     def _store(self, records: Sequence[Record]) -> list[Encoded]:
-        with translated(self._path):
+        try:
             batch = super()._store(records)
+        except OSError as exc:
+            raise refusal(self._path, exc) from exc
         for record in [encoded.record for encoded in batch]:
             if events := self._events.follow(record, self._turn_of(record)):
                 self._committer.submit(*self._with_between(events))

@@ -6,6 +6,7 @@ Nothing here follows a symbolic link: a session's folder may come from a strange
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ class FileSystem:
         """A descriptor of *path*, made with mode 0600 when *flags* create it."""
         return os.open(path, flags | _FLAGS, FILE_MODE)
 
-    def write(self, fd: int, data: memoryview) -> int:
+    def write(self, fd: int, data: bytes | memoryview) -> int:
         """Write some of *data*; how much is returned."""
         return os.write(fd, data)
 
@@ -63,7 +64,7 @@ class FileSystem:
 
     def write_all(self, fd: int, data: bytes) -> None:
         """Write the whole of *data*, however many calls it takes."""
-        written = self.write(fd, memoryview(data))
+        written = self.write(fd, data)
         while written < len(data):
             written += self.write(fd, memoryview(data)[written:])
 
@@ -94,17 +95,20 @@ class FileSystem:
         finally:
             self.close(fd)
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Put *data* in the place of whatever *path* is, durably and at once."""
-        temporary = f"{path}.{os.getpid()}.tmp"
-        remove(temporary)
+    def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Put *data* in the place of whatever *path* is, at once.
+
+        Not *durable*: a power cut may bring the old file back, but never half of the new one.
+        """
+        temporary = f"{path}.{new_tag()}.tmp"
         self.write_new(temporary, data)
         try:
             self.rename(temporary, path)
         except OSError:
             self.unlink(temporary)
             raise
-        self.sync_folder(os.path.dirname(path))
+        if durable:
+            self.sync_folder(os.path.dirname(path))
 
     def make_folders(self, root: str, below: str) -> None:
         """Make the folders of *below* under *root* that are missing, durably."""
@@ -114,6 +118,11 @@ class FileSystem:
             if not is_folder(path):
                 self.mkdir(path)
                 self.sync_folder(parent)
+
+
+def new_tag() -> str:
+    """Eight hex digits that nobody can foresee."""
+    return secrets.token_hex(4)
 
 
 def remove(path: str) -> None:

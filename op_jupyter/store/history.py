@@ -239,7 +239,7 @@ class History:
         with suppress(OSError):
             if read_file(path) == meta:
                 return
-        self._files.replace(path, meta)
+        self._files.replace(path, meta, durable=False)  # it can be made again
 
     def _close(self, branch: str, meta: bytes) -> None:
         if self._between:

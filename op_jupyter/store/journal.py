@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -118,7 +118,7 @@ class Journal:
             Unsafe: nobody knows what is on disk now.
         """
         touched = [self._segments[key] for key, _ in groups]
-        before = [replace(segment) for segment in touched]
+        before = [(segment.fd, segment.part, segment.size) for segment in touched]
         try:
             for segment, (_, data) in zip(touched, groups, strict=True):
                 self._write(segment, data)
@@ -130,9 +130,9 @@ class Journal:
             if known:
                 raise StoreError(f"{refusal}; nothing was stored") from exc
             raise Unsafe(refusal) from exc
-        for segment, old in zip(touched, before, strict=True):
-            if old.fd not in (-1, segment.fd):
-                self._files.close(old.fd)
+        for segment, (fd, _, _) in zip(touched, before, strict=True):
+            if fd not in (-1, segment.fd):
+                self._files.close(fd)
 
     def finish(self, key: str | None) -> tuple[str, ...]:
         """Close the segment of *key* for good and return its files, relative to the folder."""
@@ -161,18 +161,19 @@ class Journal:
         segment.part, segment.size = segment.part + 1, 0
         self._files.sync_folder(f"{self._folder}/{folder}")
 
-    def _put_back(self, touched: Sequence[_OpenSegment], before: Sequence[_OpenSegment]) -> bool:
+    def _put_back(
+        self, touched: Sequence[_OpenSegment], before: Sequence[tuple[int, int, int]]
+    ) -> bool:
         """Make every file what it was before; whether that worked."""
         try:
-            for segment, old in zip(touched, before, strict=True):
-                if segment.part != old.part:
+            for segment, (fd, part, size) in zip(touched, before, strict=True):
+                if segment.part != part:
                     self._files.close(segment.fd)
                     self._files.unlink(f"{self._folder}/{segment.name.path(segment.part)}")
-                    segment.fd, segment.part, segment.size = old.fd, old.part, old.size
-                elif old.fd >= 0:
-                    self._files.truncate(old.fd, old.size)
-                    self._files.sync(old.fd)
-                    segment.size = old.size
+                elif fd >= 0:
+                    self._files.truncate(fd, size)
+                    self._files.sync(fd)
+                segment.fd, segment.part, segment.size = fd, part, size
         except OSError:
             return False
         return True

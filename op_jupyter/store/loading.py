@@ -162,7 +162,7 @@ def load(session_id: str, folder: Folder) -> Loaded:
     loaded = Loaded(Dag(session_id), segments, records, [d for s in segments for d in s.damages])
     for _, path, offset, record in records:
         try:
-            codec.fold_read(loaded.dag, codec.make_whole(record, folder.read_blob))
+            codec.fold(loaded.dag, codec.make_whole(record, folder.read_blob))
         except (BadRecord, OSError) as exc:
             loaded.damages.append(Damage(path, offset, str(exc)))
     return loaded

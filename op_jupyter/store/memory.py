@@ -198,5 +198,5 @@ def _load(session_id: str, kept: _Kept) -> Dag:
     dag = Dag(session_id)
     for line in kept.lines:
         record = codec.decode(line[:-1])
-        codec.fold_read(dag, codec.make_whole(record, kept.blobs.__getitem__))
+        codec.fold(dag, codec.make_whole(record, kept.blobs.__getitem__))
     return dag

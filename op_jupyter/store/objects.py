@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from op_jupyter.errors import StoreError
-from op_jupyter.store.files import FileSystem, is_folder, read_file, remove
+from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file, remove
 
 FILE: Final = b"100644"
 TREE: Final = b"40000"
 MAX_OBJECT_BYTES: Final = 256 * 1024 * 1024
 _MAX_REF_BYTES: Final = 4096
 _SHA: Final = re.compile("[0-9a-f]{40}")
-_OWN_TEMPORARY: Final = re.compile(r"tmp_obj_\d+_\d+")
+_OWN_TEMPORARY: Final = re.compile(r"tmp_obj_[0-9a-f]{8}_\d+")
 _FOREIGN_LOCK_SECONDS: Final = 60.0  # another git holds the lock of a ref for milliseconds
 _HOUR: Final = 3600.0
 _COMPRESSION: Final = 1  # a segment is written once and packed later; speed counts here
@@ -53,6 +53,7 @@ class LooseObjects:
         self._pending: list[tuple[int, str, str]] = []
         self._fresh: dict[str, tuple[bytes, bytes]] = {}
         self._known_folders: set[str] = set()
+        self._tag = new_tag()
 
     def write(self, kind: bytes, data: bytes) -> bytes:
         """Add an object and return its sha; `barrier` makes it durable."""
@@ -65,8 +66,7 @@ class LooseObjects:
             return digest.digest()
         pack = zlib.compressobj(_COMPRESSION)
         packed = pack.compress(header) + pack.compress(data) + pack.flush()
-        temporary = f"{self.root}/tmp_obj_{os.getpid()}_{len(self._pending)}"
-        remove(temporary)
+        temporary = f"{self.root}/tmp_obj_{self._tag}_{len(self._pending)}"
         fd = self._files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._pending.append((fd, temporary, path))
         self._files.write_all(fd, packed)
@@ -313,8 +313,7 @@ class Refs:
 
     def _swap(self, path: str, data: bytes, check: Callable[[], None]) -> None:
         # The lock is a second name of a file of ours: after a crash that tells whose it is.
-        temporary = f"{self._git_dir}/swap_{os.getpid()}"
-        remove(temporary)
+        temporary = f"{self._git_dir}/swap_{new_tag()}"
         self._files.write_new(temporary, data)
         lock = f"{path}.lock"
         try:

@@ -94,24 +94,24 @@ class RecordedSession(ABC):
     def append(self, node: Node, *, advance_head: bool = False) -> Node:
         """Store *node* and return it as it was stored."""
         with self._mutex:
-            ready = self._ready(node, self._next_seq())
-            self._dag.check_append(ready)
+            seq = self._seq_of(node, self._next_seq())
+            self._dag.check_node(node)
             head = self._dag.active_branch if advance_head else None
-            self._store([codec.entering(ready, head)])
+            self._store([codec.entering(node, seq, self._now(), head)])
             return self._dag.nodes[node.id]
 
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """`append` for several, durable as one; after a crash a prefix of them may be there."""
         with self._mutex:
-            seq = self._next_seq()
+            now, seq = self._now(), self._next_seq()
             records: list[Record] = []
             pending: set[str] = set()
             for node in nodes:
-                ready = self._ready(node, seq)
-                self._dag.check_append(ready, pending)
-                pending.add(ready.id)
-                records.append(codec.entering(ready, None))
-                seq = ready.seq + 1
+                seq = self._seq_of(node, seq)
+                self._dag.check_node(node, pending)
+                records.append(codec.entering(node, seq, now, None))
+                pending.add(node.id)
+                seq += 1
             self._store(records)
             return [self._dag.nodes[n.id] for n in nodes]
 
@@ -141,12 +141,12 @@ class RecordedSession(ABC):
     ) -> Turn:
         """Store the end of a turn."""
         with self._mutex:
-            self._dag.check_close_turn(turn_id, status)
             changes: dict[str, Any] = {"status": status, "finished_at": self._now()}
             if failure is not None:
                 changes["failure"] = failure
             if metadata:
                 changes["metadata"] = metadata
+            self._dag.check_close_turn(turn_id, changes)
             self._store([codec.closing(turn_id, changes, self._next_seq())])
             return self._dag.turns[turn_id]
 
@@ -204,10 +204,11 @@ class RecordedSession(ABC):
         records += [codec.closing(turn, closed, seq + i) for i, turn in enumerate(repair.turns)]
         self._store(records)
 
-    def _ready(self, node: Node, seq: int) -> Node:
-        if 0 != node.seq < seq:
-            raise GraphError(f"seq {node.seq} of {node.id!r} is not above {seq - 1}")
-        return replace(node, seq=node.seq or seq, created_at=node.created_at or self._now())
+    def _seq_of(self, node: Node, following: int) -> int:
+        """The seq that *node* gets: its own, if it has one, or the *following* one."""
+        if 0 != node.seq < following:
+            raise GraphError(f"seq {node.seq} of {node.id!r} is not above {following - 1}")
+        return node.seq or following
 
     def _next_seq(self) -> int:
         # The first record of a session is its metadata, which `_store` puts in front.

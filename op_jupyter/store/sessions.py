@@ -17,7 +17,7 @@ from op_jupyter.core.nodes import check_session_id
 from op_jupyter.errors import InvalidSessionId, StoreError, UnknownSession
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
 from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated, writer_lock
-from op_jupyter.store.files import FileSystem, is_folder, read_file
+from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import META
 from op_jupyter.store.loading import Folder, corrupt, load
@@ -63,7 +63,7 @@ class SessionStore:
         self._root = str(self.root_path)
         if kernel_id is None:
             kernel_id = os.environ.get(KERNEL_VARIABLE, "")
-        self._outside = Outside(files or FileSystem(), clock, _new_tag, kernel_id)
+        self._outside = Outside(files or FileSystem(), clock, new_tag, kernel_id)
         self._reserved: dict[str, dict[str, Any]] = {}
         self._writers: weakref.WeakSet[DiskSession] = weakref.WeakSet()
 
@@ -278,11 +278,6 @@ class SessionStore:
                 if not name.startswith("."):
                     found.setdefault(session_id, []).append(int(number or 1))
         return found
-
-
-def _new_tag() -> str:
-    """Eight hex digits that tell a segment from another of the same number."""
-    return secrets.token_hex(4)
 
 
 def _read_only(session_id: str) -> str:

@@ -64,7 +64,9 @@ def meta_json(dag: Dag) -> bytes:
         "turns": info.turns,
         "last_status": info.last_status,
     }
-    return json.dumps(said, ensure_ascii=False, indent=1, sort_keys=True).encode() + b"\n"
+    # One member a line; with `indent` the encoder would be thirty times as slow.
+    lines = [f" {json.dumps(k)}: {json.dumps(said[k], ensure_ascii=False)}" for k in sorted(said)]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def parse_meta(session_id: str, data: bytes) -> SessionInfo:
