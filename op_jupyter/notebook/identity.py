@@ -68,6 +68,16 @@ def cell_run(shell: Any) -> CellRun:
         return CellRun()
     parent = kernel.get_parent("shell")
     cell_id = parent.get("metadata", {}).get("cellId")
-    return CellRun(
-        parent.get("header", {}).get("msg_id"), cell_id if isinstance(cell_id, str) else None
-    )
+    return CellRun(_request_id(parent), cell_id if isinstance(cell_id, str) else None)
+
+
+def _request_id(parent: Mapping[str, Any]) -> str | None:
+    """The execute request's id and time.
+
+    Clients that count their messages (`jupyter_client` and what is built on it) begin again
+    when they connect to a restarted kernel, so the id alone may come a second time.
+    """
+    header = parent.get("header", {})
+    sent = header.get("date")
+    when = sent.isoformat() if hasattr(sent, "isoformat") else sent
+    return f"{header['msg_id']} {when}" if header.get("msg_id") else None

@@ -38,8 +38,13 @@ def test_without_a_name_the_kernel_s_id_tells_notebooks_apart() -> None:
 
 
 def test_a_cell_run_is_named_by_its_request_and_its_cell() -> None:
-    parent = {"header": {"msg_id": "m1"}, "metadata": {"cellId": "c1"}}
-    assert cell_run(shell(parent)) == CellRun("m1", "c1")
+    parent = {"header": {"msg_id": "m1", "date": "09:00"}, "metadata": {"cellId": "c1"}}
+    assert cell_run(shell(parent)) == CellRun("m1 09:00", "c1")
+
+
+def test_a_client_that_counts_from_one_again_after_a_restart_does_not_repeat_a_run() -> None:
+    before, after = ({"header": {"msg_id": "s_1", "date": d}} for d in ("09:00", "09:05"))
+    assert cell_run(shell(before)).request_id != cell_run(shell(after)).request_id
 
 
 def test_without_a_kernel_no_run_has_a_name() -> None:
