@@ -44,16 +44,22 @@ _START: Final = """async (source) => {
   const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
   const module = (await import(url)).default;
   window.sent = [];
-  const listeners = new Set();
+  const listeners = [];
   window.saved = {status: "running"};
   window.model = {
     get: (key) => (key === "state" ? window.saved : undefined),
     set() {}, save_changes() {},
-    on: (event, callback) => event === "msg:custom" && listeners.add(callback),
-    off: (event, callback) => listeners.delete(callback),
+    on: (event, callback) => listeners.push([event, callback]),
+    off: (event, callback) => {
+      const at = listeners.findIndex(([name, known]) => name === event && known === callback);
+      if (at >= 0) listeners.splice(at, 1);
+    },
     send: (message) => window.sent.push(JSON.parse(JSON.stringify(message))),
   };
-  window.deliver = (message) => listeners.forEach((callback) => callback(message));
+  window.fire = (event, ...values) => {
+    for (const [name, callback] of [...listeners]) if (name === event) callback(...values);
+  };
+  window.deliver = (message) => window.fire("msg:custom", message);
   window.show = (id) => {
     const el = document.createElement("div");
     el.id = id;

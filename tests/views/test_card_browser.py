@@ -16,12 +16,15 @@ Open = Callable[..., ViewPage]
 Wire = dict[str, Any]
 
 
-def asked(open_view: Open, ask: Wire, **more: Any) -> tuple[ViewPage, Locator]:
+def asked(open_view: Open, ask: Wire) -> tuple[ViewPage, Locator]:
+    return asked_in(open_view(), ask)
+
+
+def asked_in(view: ViewPage, ask: Wire) -> tuple[ViewPage, Locator]:
     model = TurnModel()
     for envelope in stories.asking(ask, tool=ask["tool"]).updates:
         model.apply(envelope)
-    view = open_view()
-    view.load(model.to_json(), **more)
+    view.load(model.to_json())
     return view, view.page.locator(".opv-card")
 
 
@@ -75,7 +78,6 @@ def test_the_safe_answer_has_the_focus_and_the_card_is_announced(open_view: Open
     alert = view.page.locator("[role=alert]").inner_text()
     assert alert == "Approval needed. Run this Python code? Dangerous: Deletes files."
     assert card.get_attribute("role") == "group"
-    assert card.get_attribute("data-lm-suppress-shortcuts") == "true"
 
 
 def test_the_focus_is_not_taken_from_somebody_who_writes(open_view: Open) -> None:
@@ -302,10 +304,7 @@ def test_a_card_whose_kernel_has_ended_is_expired_and_has_no_answers(open_view: 
 
 def test_a_view_that_loses_its_kernel_expires_its_card(open_view: Open) -> None:
     view, _ = asked(open_view, stories.request("c1"))
-    view.page.evaluate(
-        "document.getElementById('view').classList.add('jupyter-widgets-disconnected')"
-    )
-    view.settle()
+    view.page.evaluate("window.fire('comm_live_update')")
     view.settle()
     assert "expired" in view.page.locator(".opv-card").inner_text()
 
@@ -335,3 +334,41 @@ def test_two_views_of_one_turn_both_close_their_card(open_view: Open) -> None:
     view.page.locator("#second").get_by_role("button", name="Allow once").click()
     resolve(view, "allow")
     assert view.page.locator(".opv-card").count() == 0
+
+
+def test_a_key_that_is_pressed_again_after_the_answer_goes_nowhere(open_view: Open) -> None:
+    view, card = asked(open_view, stories.request("c1"))
+    view.page.evaluate("document.body.addEventListener('keydown', () => { window.leaked = true; })")
+    view.page.keyboard.press("d")
+    view.page.keyboard.press("d")
+    assert [message["answer"] for message in decisions(view)] == ["deny"]
+    assert card.evaluate("e => e === document.activeElement")
+    assert view.page.evaluate("window.leaked") is None
+
+
+def test_the_notebooks_own_keys_for_interrupting_stop_the_turn(open_view: Open) -> None:
+    view, _ = asked(open_view, stories.request("c1"))
+    view.page.keyboard.press("i")
+    assert {"kind": "cancel"} not in view.sent
+    view.page.keyboard.press("i")
+    view.page.keyboard.press("i")
+    assert view.sent.count({"kind": "cancel"}) == 1
+
+
+def test_everything_that_takes_the_focus_keeps_its_keys_from_the_notebook(open_view: Open) -> None:
+    view, card = asked(open_view, stories.request("c1"))
+    card.get_by_role("button", name="Edit first").click()
+    free = view.page.evaluate(
+        "[...document.querySelectorAll('.opv :is(button, textarea, summary, [tabindex])')]"
+        ".filter((e) => !e.hasAttribute('data-lm-suppress-shortcuts')).length"
+    )
+    assert free == 0
+
+
+def test_an_answer_that_nobody_takes_is_said_to_be_lost(open_view: Open) -> None:
+    view = open_view()
+    view.page.clock.install()
+    view, card = asked_in(view, stories.request("c1"))
+    card.get_by_role("button", name="Allow once").click()
+    view.page.clock.run_for(7000)
+    assert "the kernel has not replied" in card.inner_text()

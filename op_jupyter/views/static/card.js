@@ -11,6 +11,7 @@ const CUT_CHARS = 20_000;
 // A key pressed in the moment in which the card took the focus was not meant for it.
 const ARMED_AFTER_MS = 250;
 const TYPING_MS = 1500;
+const PATIENCE_MS = 6000;
 const NEW_TEXT = ["new_text", "new_string", "new", "content", "text"];
 
 export class PermissionCard {
@@ -30,7 +31,6 @@ export class PermissionCard {
         tabindex: "-1",
         "aria-labelledby": `${this.prefix}-t`,
         "aria-describedby": `${this.prefix}-w`,
-        "data-lm-suppress-shortcuts": "true",
         onkeydown: (event) => this.key(event),
       },
       this.head(),
@@ -229,9 +229,13 @@ export class PermissionCard {
   answer(answer, more = {}) {
     if (this.answered) return;
     this.answered = answer;
+    this.element.focus({ preventScroll: true });
     for (const control of this.element.querySelectorAll("button, textarea")) control.disabled = true;
     const edited = more.arguments ? ", edited" : "";
-    replace(this.drawerPlace, h("p", { class: "opv-sent", role: "status" }, `${ANSWER_WORDS[answer]}${edited}: sent, waiting for the kernel`));
+    const said = h("p", { class: "opv-sent", role: "status" }, `${ANSWER_WORDS[answer]}${edited}: sent, waiting for the kernel`);
+    replace(this.drawerPlace, said);
+    const late = "sent, but the kernel has not replied. If it was restarted, this card has expired and the call did not run.";
+    setTimeout(() => replace(said, `${ANSWER_WORDS[answer]}${edited}: ${late}`), PATIENCE_MS);
     this.decide({ answer, ...more });
   }
 }

@@ -4,8 +4,15 @@ import { visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const TAKES_KEYS = new Set(["button", "textarea", "summary"]);
+
 // `on*` attributes are listeners, `false` and `null` leave an attribute or a child out.
 function fill(element, attributes, children) {
+  // Front ends that hear keys first would else act on them: D D deletes the cell around us. They
+  // look for this on the focused element itself.
+  if (TAKES_KEYS.has(element.localName) || "tabindex" in attributes) {
+    element.setAttribute("data-lm-suppress-shortcuts", "true");
+  }
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") element.addEventListener(name.slice(2), value);

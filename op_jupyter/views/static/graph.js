@@ -49,8 +49,6 @@ export class GraphView {
         role: "listbox",
         tabindex: "0",
         "aria-label": "Graph of this turn, oldest first",
-        // Else the notebook takes the arrow keys for itself.
-        "data-lm-suppress-shortcuts": "true",
         onscroll: () => this.draw(),
         onkeydown: (event) => this.key(event),
         onpointerdown: (event) => this.point(event),

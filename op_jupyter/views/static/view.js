@@ -3,14 +3,14 @@ import { CallList } from "./calls.js";
 import { announcement, answeredCard, expiredCard, PermissionCard } from "./card.js";
 import { h, replace, setText, show } from "./dom.js";
 import { isOver, outcomeWord, TurnFold, waitingNode } from "./fold.js";
-import { DetailsPanel, GraphView } from "./graph.js";
+import { DetailsPanel, GraphView, leave } from "./graph.js";
 import { icon } from "./icons.js";
 import { MarkdownBox } from "./markdown.js";
 import { count } from "./text.js";
 import { lookOf, seconds, thousands } from "./words.js";
 
 const KERNEL_PATIENCE_MS = 2500;
-const DEAD = "jupyter-widgets-disconnected";
+const TWICE_MS = 1000;
 
 class TurnView {
   constructor(model, el) {
@@ -22,7 +22,7 @@ class TurnView {
     this.stopping = false;
     this.skew = 0;
     this.lastTyped = Number.NEGATIVE_INFINITY;
-    this.cards = new Map();
+    this.pressedI = Number.NEGATIVE_INFINITY;
     this.build();
   }
 
@@ -50,7 +50,7 @@ class TurnView {
     this.cursor = h("span", { class: "opv-cursor", "aria-hidden": "true" });
     this.root = h(
       "section",
-      { class: "opv", "aria-label": "Agent turn" },
+      { class: "opv", "aria-label": "Agent turn", onkeydown: (event) => this.keepKey(event) },
       this.header.element,
       this.outcome,
       this.two,
@@ -66,24 +66,25 @@ class TurnView {
   start() {
     const receive = (message) => this.receive(message);
     const typed = (event) => this.noteTyping(event);
+    const lost = () => this.loseKernel();
     this.model.on("msg:custom", receive);
+    // Told by the widget manager when the kernel restarts: the new one knows nothing of this view.
+    this.model.on("comm_live_update", lost);
     document.addEventListener("keydown", typed, true);
     const clock = setInterval(() => this.tick(), 1000);
     const patience = setTimeout(() => this.paint(), KERNEL_PATIENCE_MS);
     const resized = new ResizeObserver(() => this.graph.draw());
     resized.observe(this.graph.scroller);
-    const connection = new MutationObserver(() => this.checkConnection());
-    connection.observe(this.el, { attributes: true, attributeFilter: ["class"] });
     this.since = performance.now();
     this.paint();
     this.model.send({ kind: "ready" });
     return () => {
       this.model.off("msg:custom", receive);
+      this.model.off("comm_live_update", lost);
       document.removeEventListener("keydown", typed, true);
       clearInterval(clock);
       clearTimeout(patience);
       resized.disconnect();
-      connection.disconnect();
     };
   }
 
@@ -127,13 +128,23 @@ class TurnView {
     this.model.send({ kind: "decide", id: request.id, ...answer });
   }
 
-  // The front end marks views whose kernel is gone.
-  checkConnection() {
-    const dead = this.el.classList.contains(DEAD);
-    if (dead && !this.expired && !isOver(this.fold.state)) {
-      this.expired = true;
-      this.schedule();
-    }
+  loseKernel() {
+    if (this.expired || isOver(this.fold.state)) return;
+    this.expired = true;
+    this.schedule();
+  }
+
+  // Plain keys stay in the view, because the notebook around it has commands on them. Its way to
+  // interrupt, I I, works here as well.
+  keepKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation();
+    if (event.key === "Escape") leave(this.root);
+    const typing = /^(TEXTAREA|INPUT)$/.test(event.target.tagName);
+    if (typing || event.key.toLowerCase() !== "i" || event.repeat) return;
+    const now = performance.now();
+    if (now - this.pressedI < TWICE_MS && this.header.stops) this.stop();
+    this.pressedI = now;
   }
 
   noteTyping(event) {
@@ -178,7 +189,7 @@ class TurnView {
   // Without a kernel only the widget's own few words are left.
   paintSaved() {
     const waited = performance.now() - (this.since ?? performance.now());
-    const gone = waited >= KERNEL_PATIENCE_MS - 50 || this.el.classList.contains(DEAD);
+    const gone = waited >= KERNEL_PATIENCE_MS - 50 || this.expired;
     for (const part of [this.cardPlace, this.calls.element, this.graphPlace, this.plan, this.notes, this.thinkingFold]) show(part, false);
     const saved = this.model.get("state") ?? {};
     show(this.two, gone && Boolean(saved.answer));
@@ -329,6 +340,10 @@ class Header {
     show(this.also, !over && !expired && this.canStop);
     this.button.disabled = stopping;
     setText(this.button.lastElementChild, stopping ? "Stopping…" : "Stop");
+  }
+
+  get stops() {
+    return !this.button.hidden && !this.button.disabled;
   }
 
   setStatus(look, word) {
