@@ -29,13 +29,6 @@ from op_jupyter.notebook.world import world_of
 from op_jupyter.views.model import State
 
 
-class AgentInterrupted(KeyboardInterrupt):
-    """The stop button ended a turn; shown as one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return ["KeyboardInterrupt: the agent turn was stopped; what it did so far is kept"]
-
-
 @dataclass(frozen=True, slots=True)
 class CellOptions:
     """The flags of ``%%agent``."""
@@ -100,7 +93,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     if options.output is not None:
         notebook.shell.push({options.output: result})
     if ended.stopped:
-        raise AgentInterrupted from None
+        raise stopped() from None
     return _judged(result, ended.outcome)
 
 
@@ -185,3 +178,12 @@ def _judged(result: TurnResult, outcome: Outcome) -> TurnResult:
         raise TurnCancelled("the turn was cancelled; what it did so far is kept")
     code = outcome.code or "failed"
     raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=result.turn_id)
+
+
+def stopped() -> KeyboardInterrupt:
+    """The interrupt that ends the cell, so that Run All stops; shown as one line."""
+    said = "the agent turn was stopped; what it did so far is kept"
+    interrupt = KeyboardInterrupt(said)
+    # IPython asks the exception itself, so it needs no class of its own, and no other name.
+    vars(interrupt)["_render_traceback_"] = lambda: [f"KeyboardInterrupt: {said}"]
+    return interrupt

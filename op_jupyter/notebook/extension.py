@@ -96,6 +96,7 @@ def unload(shell: Any) -> None:
 def load_ipython_extension(shell: Any) -> None:
     """Load, say so in one line that is always the same, and open the session."""
     notebook = load(shell)
+    notebook.lent.attach()
     metadata: dict[str, Any] = {}
     text = READY
     try:

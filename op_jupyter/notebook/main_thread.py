@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class Wake:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        self._watches = False
 
     @property
     def fd(self) -> int:
@@ -52,8 +54,20 @@ class Wake:
             while len(os.read(self._reader, 4096)) == 4096:
                 pass
 
+    def watch_signals(self) -> None:
+        """Become readable for every signal, unless somebody else is told of them already.
+
+        Main thread only.
+        """
+        before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)
+        self._watches = before == -1
+
     def close(self) -> None:
         """Give the descriptors back."""
+        if self._watches and (other := signal.set_wakeup_fd(-1)) != self._writer:
+            signal.set_wakeup_fd(other)
         os.close(self._reader)
         os.close(self._writer)
 
@@ -84,6 +98,7 @@ class LentThread:
 
     def __init__(self, kernel: Any = None) -> None:
         self._kernel = kernel
+        self._loop: Any = None
         self._wake = Wake()
         self.interrupts = Interrupts(self._wake.set)
         self._jobs: deque[_Job[Any]] = deque()
@@ -91,6 +106,20 @@ class LentThread:
         self._pump: Pump | None = None
 
     # -- on the main thread
+
+    def attach(self) -> None:
+        """Let the kernel's own loop run jobs between cells, and wake it for every signal.
+
+        Without the latter the stop button does nothing to a cell that awaits: the kernel's
+        handler only schedules a callback, and its loop sleeps until some message comes.
+        Harmless to call again; does nothing as long as the kernel has not started its loop.
+        """
+        loop = getattr(self._kernel, "io_loop", None)
+        if loop is None or self._loop is not None:
+            return
+        self._loop = loop
+        loop.add_handler(self._wake.fd, lambda _fd, _events: self._run_all(), loop.READ)
+        self._wake.watch_signals()
 
     @property
     def waiting(self) -> bool:
@@ -163,7 +192,6 @@ class LentThread:
         job = _Job(function)
         self._jobs.append(job)
         self._wake.set()
-        self._run_between_cells()
         try:
             return await asyncio.wrap_future(job.value)
         except asyncio.CancelledError:
@@ -179,12 +207,11 @@ class LentThread:
                     self.interrupts.kick(job.is_running)
             await asyncio.to_thread(job.over.wait, KICK_SECONDS)
 
-    def _run_between_cells(self) -> None:
-        loop = getattr(self._kernel, "io_loop", None)
-        if loop is not None:
-            loop.add_callback(self._run_all)
-
     def _run_all(self) -> None:
+        """Between cells, or beside one that awaits."""
+        self._wake.clear()
+        if not self._jobs:
+            return
         with self.interrupts:
             while self._jobs:
                 self._run_next()
@@ -192,4 +219,7 @@ class LentThread:
 
     def close(self) -> None:
         """Give up what was taken from the system.  Nobody may wait any more."""
+        if self._loop is not None:
+            self._loop.remove_handler(self._wake.fd)
+            self._loop = None
         self._wake.close()

@@ -231,6 +231,7 @@ class Notebook:
     def before_cell(self, info: Any) -> None:
         """IPython's ``pre_run_cell``: each cell may run in a context of its own."""
         self.raw_cell = info.raw_cell or ""
+        self.lent.attach()
         try:
             self.install()
         except OpenProgramError:

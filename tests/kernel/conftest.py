@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from kernel.harness import IPYKERNELS, Kernel, interpreter, running_kernel
 
+from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -32,4 +34,27 @@ def kernel(ipykernel: str, tmp_path: Path) -> Iterator[Kernel]:
     """A running kernel whose home and sessions are in a folder of the test."""
     env = {"OPENPROGRAM_HOME": str(tmp_path / "sessions"), "HOME": str(tmp_path)}
     with running_kernel(ipykernel, tmp_path, env) as running:
+        yield running
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeMessages]:
+    """A Messages service on loopback."""
+    with FakeMessages() as service:
+        yield service
+
+
+@pytest.fixture
+def notebook(ipykernel: str, tmp_path: Path, fake: FakeMessages) -> Iterator[Kernel]:
+    """A running kernel with the extension loaded, whose model is `fake`."""
+    env = {
+        "HOME": str(tmp_path),
+        "ANTHROPIC_BASE_URL": fake.url,
+        "ANTHROPIC_API_KEY": API_KEY,
+        "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
+        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "JPY_SESSION_NAME": str(tmp_path / "lesson.ipynb"),
+    }
+    with running_kernel(ipykernel, tmp_path, env) as running:
+        running.run("%load_ext op_jupyter", allow_stdin=True)
         yield running
