@@ -68,14 +68,14 @@ class Committer:
         """Flush, and end the thread."""
         self.flush()
         self.abandon()
-        if self._thread is not None:
-            self._thread.join()
 
     def abandon(self) -> None:
         """End the thread after what it is doing; the rest is found at the next opening."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
 
     def _is_idle(self) -> bool:
         return not self._working and (self._stalled or self._stopping or not self._queue)

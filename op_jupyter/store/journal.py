@@ -165,18 +165,20 @@ class Journal:
         self, touched: Sequence[_OpenSegment], before: Sequence[tuple[int, int, int]]
     ) -> bool:
         """Make every file what it was before; whether that worked."""
-        try:
-            for segment, (fd, part, size) in zip(touched, before, strict=True):
-                if segment.part != part:
-                    self._files.close(segment.fd)
-                    self._files.unlink(f"{self._folder}/{segment.name.path(segment.part)}")
+        worked = True
+        for segment, (fd, part, size) in zip(touched, before, strict=True):
+            new_fd, new_part = segment.fd, segment.part
+            segment.fd, segment.part, segment.size = fd, part, size
+            try:
+                if new_part != part:
+                    self._files.close(new_fd)
+                    self._files.unlink(f"{self._folder}/{segment.name.path(new_part)}")
                 elif fd >= 0:
                     self._files.truncate(fd, size)
                     self._files.sync(fd)
-                segment.fd, segment.part, segment.size = fd, part, size
-        except OSError:
-            return False
-        return True
+            except OSError:
+                worked = False
+        return worked
 
 
 # --- reading ----------------------------------------------------------------------------

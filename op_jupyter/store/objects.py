@@ -313,25 +313,25 @@ class Refs:
 
     def _swap(self, path: str, data: bytes, check: Callable[[], None]) -> None:
         # The lock is a second name of a file of ours: after a crash that tells whose it is.
-        temporary = f"{self._git_dir}/swap_{new_tag()}"
+        temporary, lock = f"{self._git_dir}/swap_{new_tag()}", f"{path}.lock"
+        if os.path.lexists(lock):
+            self.clear_leftovers()
         self._files.write_new(temporary, data)
-        lock = f"{path}.lock"
         try:
             self._files.link(temporary, lock)
-        except FileExistsError:
+        except OSError as exc:
             self._files.unlink(temporary)
-            raise GitRefused(
-                f"{lock} exists: another git is at work there, or has died; "
-                "if none is running, remove that file"
-            ) from None
+            if isinstance(exc, FileExistsError):
+                raise _locked_out(lock) from None
+            raise
         try:
             check()
             self._files.rename(lock, path)
-        except BaseException:
+        except (OSError, GitRefused):
             self._files.unlink(lock)
-            raise
-        finally:
             self._files.unlink(temporary)
+            raise
+        self._files.unlink(temporary)
         self._files.sync_folder(os.path.dirname(path))
 
     def _check(self, ref: str, old: bytes | None) -> None:
@@ -359,6 +359,13 @@ class Refs:
             raise GitRefused(f"packed-refs cannot be read ({exc})") from exc
         pairs = [line.split(" ", 1) for line in lines if _SHA.match(line)]
         return {ref: bytes.fromhex(sha) for sha, ref in (p for p in pairs if len(p) == 2)}
+
+
+def _locked_out(lock: str) -> GitRefused:
+    return GitRefused(
+        f"{lock} exists: another git is at work there, or has died; "
+        "if none is running, remove that file"
+    )
 
 
 def _bad_ref(ref: str, text: str) -> bytes:
