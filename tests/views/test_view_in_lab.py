@@ -110,7 +110,6 @@ def open_notebook(browser: Any, server: LabServer, name: str) -> Iterator[Notebo
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     notebook = Notebook(page, server, name)
     yield notebook
-    notebook.sessions()  # a kernel that is restarting cannot be ended
     server.request("DELETE", f"sessions/{notebook.session['id']}")
     page.close()
 
@@ -175,6 +174,8 @@ def test_a_restarted_kernel_leaves_an_expired_card(notebook: Notebook) -> None:
     page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
     expect(page.locator(".opv-card")).to_contain_text("expired", timeout=30_000)
     assert page.locator(".opv-card button").count() == 0
+    notebook.run(2)  # the new kernel is up, and knows nothing of the view
+    expect(page.locator(".jp-CodeCell").nth(2)).to_contain_text("NameError", timeout=30_000)
 
 
 def test_the_view_gives_way_to_the_saved_form(notebook: Notebook) -> None:
