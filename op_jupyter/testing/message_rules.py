@@ -46,6 +46,8 @@ class ServiceRules:
         models: known models; empty: any.
         context_tokens: window; counted by `estimate_tokens`.
         max_output_tokens: largest ``max_tokens``.
+        sampling: takes ``temperature`` and the like in spite of the API version, as the
+            compatible servers do.
     """
 
     api_key: str = API_KEY
@@ -53,6 +55,7 @@ class ServiceRules:
     models: Sequence[str] = ("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5")
     context_tokens: int = 200_000
     max_output_tokens: int = 128_000
+    sampling: bool = False
 
 
 def violation(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> Violation | None:
@@ -91,7 +94,8 @@ def _malformed(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> 
             f"max_tokens: {body['max_tokens']} > {rules.max_output_tokens}, which is the maximum"
             f" allowed number of output tokens for {body['model']}"
         )
-    if headers.get("anthropic-version", "") >= "2026" and {"temperature", "top_p"} & body.keys():
+    is_new = headers.get("anthropic-version", "") >= "2026"
+    if is_new and not rules.sampling and {"temperature", "top_p", "top_k"} & body.keys():
         yield "temperature, top_p and top_k are not supported"
     yield from _malformed_tools(body.get("tools", ()))
     for block in _blocks(body.get("system", ())):
