@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from op_jupyter.views.model import as_lines
+
 INTERVAL: Final = 0.05
 """Seconds between two messages, at least."""
 TEXT_PIECES: Final = 24
@@ -82,5 +84,8 @@ def _joinable(one: Item, other: Item) -> bool:
 
 
 def _join(one: Item, other: Item) -> None:
-    one["data"]["text"] += other["data"]["text"]
+    before = one["data"]["text"]
+    if one["kind"] == "tool_call_progress":
+        before = as_lines(before)
+    one["data"]["text"] = before + other["data"]["text"]
     one["sequence"] = other["sequence"]

@@ -178,7 +178,7 @@ class TurnModel:
 
     def _tool_call_progress(self, data: State, _at_ms: int | None) -> None:
         call = self._call(data["id"])
-        lines = (call["progress"] + data["text"]).split("\n")
+        lines = (call["progress"] + as_lines(data["text"])).split("\n")
         call["progress"] = "\n".join(lines[-_PROGRESS_LINES:])
 
     def _tool_call_finished(self, data: State, at_ms: int | None) -> None:
@@ -267,6 +267,11 @@ _HANDLERS: Final[dict[str, Callable[[TurnModel, State, int | None], None]]] = {
     "node_appended": TurnModel._node_appended,
     "node_updated": TurnModel._node_updated,
 }
+
+
+def as_lines(text: str) -> str:
+    """*text* with its last line ended, so that the next piece starts on one of its own."""
+    return text if text.endswith("\n") else text + "\n"
 
 
 def is_over(state: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ The same turn gives the same bytes in every run: no ids, times, addresses or cos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from op_jupyter.views.words import (
     failure_text,
     stable,
     summary_line,
+    with_call_labels,
 )
 
 MIME_TYPE: Final = "application/vnd.openprogram.turn+json"
@@ -56,7 +57,7 @@ def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
         "answer_markdown": visible(state["answer"]).strip() or failure_text(state),
         "status": outcome_word(state),
         "summary": summary_line(state),
-        "graph": {"nodes": _graph_nodes(state["nodes"])},
+        "graph": {"nodes": _graph_nodes(with_call_labels(state))},
         "calls": [
             {
                 "name": visible(call["name"]),
@@ -69,7 +70,7 @@ def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _graph_nodes(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The nodes numbered from 1, with the ends of the edges that are drawn."""
     layout = Layout()
     number: dict[str, int] = {}
@@ -102,7 +103,7 @@ def turn_html(state: Mapping[str, Any]) -> str:
         answer,
         f"<p>{escape(failure)}</p>" if failure else "",
         *(_call(call) for call in state["calls"]),
-        _graph(state["nodes"]),
+        _graph(with_call_labels(state)),
         f'<p style="{_FOLD};margin:0"><small>{escape(summary_line(state))}</small></p>',
     ]
     inside = "\n".join(part for part in parts if part)
@@ -126,7 +127,7 @@ def _call(call: Mapping[str, Any]) -> str:
     )
 
 
-def _graph(nodes: list[Mapping[str, Any]]) -> str:
+def _graph(nodes: Sequence[Mapping[str, Any]]) -> str:
     if not nodes:
         return ""
     title = f"Graph, {count(len(nodes), 'node')}"

@@ -11,11 +11,10 @@ from html import escape
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.updates import node_view
 from op_jupyter.views.icons import shapes
 from op_jupyter.views.layout import Layout, Row
 from op_jupyter.views.text import one_line
-from op_jupyter.views.words import LOOKS, stable
+from op_jupyter.views.words import LOOKS, session_nodes, stable
 
 _ROW: Final = 28
 _LANE: Final = 26
@@ -68,8 +67,7 @@ def graph_svg(
 
 def session_svg(dag: Dag) -> str:
     """Draw a whole session; what the active line has left behind is grey."""
-    nodes = [node_view(node) for node in dag]
-    return graph_svg(nodes, old=old_nodes(dag), title="Graph of the session")
+    return graph_svg(session_nodes(dag), old=old_nodes(dag), title="Graph of the session")
 
 
 def old_nodes(dag: Dag) -> set[str]:

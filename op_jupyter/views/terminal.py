@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.updates import node_view
 from op_jupyter.views.layout import Layout
 from op_jupyter.views.svg import old_nodes
 from op_jupyter.views.text import one_line, visible
@@ -15,6 +14,7 @@ from op_jupyter.views.words import (
     arguments_preview,
     call_status,
     failure_text,
+    session_nodes,
     stable,
     summary_line,
 )
@@ -60,4 +60,4 @@ def graph_lines(nodes: Iterable[Mapping[str, Any]], *, old: Collection[str] = ()
 
 def session_lines(dag: Dag) -> list[str]:
     """The graph of a whole session; what the active line has left behind is in brackets."""
-    return graph_lines((node_view(node) for node in dag), old=old_nodes(dag))
+    return graph_lines(session_nodes(dag), old=old_nodes(dag))

@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.updates import node_view
 from op_jupyter.views.model import is_over, outcome_word
 from op_jupyter.views.text import count, one_line, visible
 
@@ -43,10 +46,10 @@ def stable(text: str) -> str:
 def call_status(call: Mapping[str, Any]) -> str:
     """How a tool call ended, with the answer on its card: ``done, allowed once``."""
     word = LOOKS.get(call["state"], ("", visible(str(call["state"]))))[1]
-    if call["answer"] is None or call["state"] == "denied":
+    if call["answer"] not in ANSWERS or call["state"] == "denied":
         return word
     edited = "edited and " if call["edited"] else ""
-    return f"{word}, {edited}{ANSWERS.get(call['answer'], call['answer'])}"
+    return f"{word}, {edited}{ANSWERS[call['answer']]}"
 
 
 def summary_line(state: Mapping[str, Any]) -> str:
@@ -59,7 +62,7 @@ def summary_line(state: Mapping[str, Any]) -> str:
         parts.append(count(steps, "step"))
     if state["calls"]:
         parts.append(_calls_part(state["calls"]))
-    answers = Counter(call["answer"] for call in state["calls"] if call["answer"])
+    answers = Counter(call["answer"] for call in state["calls"])
     parts += [f"{answers[key]} {words}" for key, words in ANSWERS.items() if answers[key]]
     return visible(" · ".join(parts))
 
@@ -120,3 +123,24 @@ def arguments_preview(name: str, arguments: str) -> str:
         case pairs:
             shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in pairs)
             return one_line(stable(", ".join(shown)), _PREVIEW_CHARS)
+
+
+def with_call_labels(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The turn's nodes; a tool call is labelled with its arguments in short, not as raw JSON."""
+    labels = {
+        call["node_id"]: arguments_preview(call["name"], call["arguments"])
+        for call in state["calls"]
+    }
+    return [{**node, "label": labels.get(node["id"], node["label"])} for node in state["nodes"]]
+
+
+def session_nodes(dag: Dag) -> list[dict[str, Any]]:
+    """The `node_view` of a session's nodes, labelled like those of a turn."""
+    return [_labelled(node_view(node), node) for node in dag]
+
+
+def _labelled(view: dict[str, Any], node: Node) -> dict[str, Any]:
+    if view["kind"] == "tool" and isinstance(node.input, Mapping):
+        arguments = json.dumps(dict(node.input), ensure_ascii=False, default=str)
+        view["label"] = arguments_preview(node.name, arguments)
+    return view

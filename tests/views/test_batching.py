@@ -77,14 +77,14 @@ def test_two_messages_keep_their_distance() -> None:
     assert batcher.due_at() == 1.0 + INTERVAL
 
 
-def test_output_of_two_tools_is_not_joined() -> None:
+def test_lines_of_one_tool_are_joined_and_those_of_two_are_not() -> None:
     batcher, story = Batcher(), Story()
     for call in ("a", "a", "b"):
         story.tell("tool_call_progress", id=call, text=call)
     for envelope in story.updates:
         batcher.add(envelope, 0.0)
     assert [item["data"] for item in batcher.take(0.0)] == [
-        {"id": "a", "text": "aa"},
+        {"id": "a", "text": "a\na"},
         {"id": "b", "text": "b"},
     ]
 

@@ -67,6 +67,8 @@ def test_a_denied_turn_is_told_as_denied() -> None:
 
 def test_output_while_a_tool_runs_is_bounded_by_lines() -> None:
     story = Story().start().tell("tool_call_started", id="c", name="python", arguments="{}")
+    story.tell("tool_call_progress", id="c", text="a").tell("tool_call_progress", id="c", text="b")
+    assert folded(story).state["calls"][0]["progress"] == "a\nb\n"
     for index in range(500):
         story.tell("tool_call_progress", id="c", text=f"{index}\n")
     progress = folded(story).state["calls"][0]["progress"]

@@ -84,6 +84,23 @@ def test_the_json_has_the_shape_that_the_lab_extension_reads() -> None:
     assert {node["row"] for node in nodes if node["name"] == "review_month"} == {4}
 
 
+def test_tool_calls_are_labelled_with_their_arguments_in_short() -> None:
+    story = Story().start().node("t", "tool", "python", '{"code":"a = 1\\nb = 2"}')
+    story.call("c", "python", '{"code":"a = 1\\nb = 2"}', node_id="t")
+    state = state_of(story.finish("x"))
+    assert turn_json(state)["graph"]["nodes"][0]["label"] == "a = 1; b = 2"
+    assert ">a = 1; b = 2</text>" in turn_html(state)
+
+
+def test_a_card_that_was_taken_away_is_no_answer() -> None:
+    story = stories.asking(stories.request("c1"))
+    story.tell("permission_resolved", id="c1", answer="cancelled", how="")
+    story.tell("tool_call_finished", id="c1", name="python", state="cancelled", text="")
+    state = state_of(story.finish(status="cancelled"))
+    assert turn_json(state)["calls"][0]["status"] == "cancelled"
+    assert plain_text(state).endswith("cancelled · 2 steps · 1 tool call, 1 cancelled")
+
+
 def renamed(told: list[Wire], shift: int) -> list[Wire]:
     """The same turn in another run: other ids, other times."""
 

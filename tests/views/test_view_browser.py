@@ -114,6 +114,22 @@ def test_a_turn_without_an_answer_says_what_happened(
     assert "half" not in page.locator("#view").inner_text()
 
 
+def test_a_running_tool_shows_its_last_line_and_its_output_so_far(open_view: Open) -> None:
+    story = Story().start().tell("tool_call_started", id="c", name="python", arguments="{}")
+    view = loaded(open_view, story.tell("tool_call_progress", id="c", text="one"))
+    view.page.locator(".opv-call summary").click()
+    view.deliver(updates(story.tell("tool_call_progress", id="c", text="two")))
+    assert view.page.locator(".opv-arg").inner_text() == "two"
+    assert view.page.get_by_label("Output so far").inner_text() == "one\ntwo\n"
+
+
+def test_tool_calls_in_the_graph_show_their_arguments_in_short(open_view: Open) -> None:
+    story = Story().start().node("t", "tool", "python", '{"code":"a = 1"}')
+    story.call("c", "python", '{"code":"a = 1"}', node_id="t")
+    page = loaded(open_view, story).page
+    assert page.locator(".opv-text").inner_text() == "a = 1"
+
+
 def test_stop_asks_the_kernel_once(open_view: Open) -> None:
     view = loaded(open_view, stories.running())
     stop = view.page.get_by_role("button", name="Stop: interrupt this turn")

@@ -1,5 +1,5 @@
 // Tool calls: one line each, arguments and result on demand.
-import { h, replace } from "./dom.js";
+import { h, replace, setText } from "./dom.js";
 import { coloured } from "./highlight.js";
 import { icon } from "./icons.js";
 import { count, oneLine } from "./text.js";
@@ -16,17 +16,21 @@ export class CallList {
     this.rows = new Map();
   }
 
+  // Take calls that are new or changed, and the id of the one that waits on a card.
   update(calls, waitingId) {
-    this.title.textContent = `Tool calls, ${calls.length}`;
     for (const call of calls) {
-      let row = this.rows.get(call.id);
-      if (!row) {
-        row = new CallRow();
+      if (!this.rows.has(call.id)) {
+        const row = new CallRow();
         this.rows.set(call.id, row);
         this.list.append(row.element);
       }
-      row.update(call, call.id === waitingId);
+      this.rows.get(call.id).update(call, call.id === waitingId);
     }
+    if (waitingId !== this.waitingId) {
+      for (const id of [this.waitingId, waitingId]) this.rows.get(id)?.wait(id === waitingId);
+      this.waitingId = waitingId;
+    }
+    setText(this.title, `Tool calls, ${this.rows.size}`);
   }
 }
 
@@ -37,13 +41,15 @@ class CallRow {
     this.element = h("details", { class: "opv-call", ontoggle: () => this.fill() }, this.summary, this.body);
   }
 
+  wait(waits) {
+    this.update(this.call, waits);
+  }
+
   update(call, waits) {
-    const key = JSON.stringify([call, waits]);
-    if (key === this.key) return;
-    this.key = key;
     this.call = call;
     const look = lookOf(waits ? "waiting" : call.state);
-    const answer = call.answer && !waits ? `, ${call.edited ? "edited and " : ""}${ANSWER_WORDS[call.answer] ?? call.answer}` : "";
+    const told = waits ? undefined : ANSWER_WORDS[call.answer];
+    const answer = told ? `, ${call.edited ? "edited and " : ""}${told}` : "";
     const word = call.state === "denied" ? look.word : look.word + answer;
     replace(
       this.summary,

@@ -275,7 +275,7 @@ export function answeredCard({ request, answer, how }) {
     { class: "opv-answered" },
     h("span", { class: allowed ? "opv-ok" : "opv-err" }, icon(allowed ? "ok" : "denied")),
     h("span", {}, question),
-    h("span", { class: "opv-muted" }, `${ANSWER_WORDS[answer] ?? answer}${by}`),
+    h("span", { class: "opv-muted" }, `${ANSWER_WORDS[answer]}${by}`),
   );
 }
 

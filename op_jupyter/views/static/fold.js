@@ -51,14 +51,17 @@ export class TurnFold {
     this.state = state;
     this.nodes = new Map(state.nodes.map((node) => [node.id, node]));
     this.calls = new Map(state.calls.map((call) => [call.id, call]));
-    // Ids of nodes that changed since somebody last looked.
+    // Ids of nodes and calls that changed since somebody last looked.
     this.touched = new Set(this.nodes.keys());
+    this.touchedCalls = new Set(this.calls.keys());
   }
 
   takeTouched() {
     const nodes = [...this.touched].map((id) => this.nodes.get(id));
+    const calls = [...this.touchedCalls].map((id) => this.calls.get(id));
     this.touched.clear();
-    return nodes;
+    this.touchedCalls.clear();
+    return { nodes, calls };
   }
 
   // Returns whether anything changed: what is known already is no news.
@@ -82,6 +85,7 @@ export class TurnFold {
   }
 
   call(id) {
+    this.touchedCalls.add(id);
     let call = this.calls.get(id);
     if (!call) {
       call = { id, ...NEW_CALL };
@@ -125,7 +129,8 @@ const HANDLERS = {
   },
   tool_call_progress(fold, data) {
     const call = fold.call(data.id);
-    const lines = (call.progress + data.text).split("\n");
+    const ended = data.text.endsWith("\n") ? data.text : data.text + "\n";
+    const lines = (call.progress + ended).split("\n");
     call.progress = lines.slice(-PROGRESS_LINES).join("\n");
   },
   tool_call_finished(fold, data, atMs) {
@@ -152,8 +157,7 @@ const HANDLERS = {
       fold.state.permission = null;
       fold.state.resolved = { id: data.id, answer: data.answer, how, request };
     }
-    const call = fold.calls.get(data.id);
-    if (call) Object.assign(call, { answer: data.answer, how });
+    if (fold.calls.has(data.id)) Object.assign(fold.call(data.id), { answer: data.answer, how });
   },
   plan_updated(fold, data) {
     fold.state.plan = data.steps;

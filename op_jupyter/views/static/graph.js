@@ -23,6 +23,8 @@ export class GraphView {
     this.onSelect = onSelect;
     this.prefix = `opv-graph-${++graphs}`;
     this.nodes = new Map();
+    // Better words for some nodes than their own label.
+    this.labels = new Map();
     this.waiting = null;
     this.selected = null;
     this.call = 0;
@@ -263,7 +265,7 @@ export class GraphView {
   drawRow(row) {
     const first = this.nodes.get(row.id);
     const selected = row.members.includes(this.selected);
-    const key = JSON.stringify([row.status, row.members.length, selected, first.name, first.label, first.seconds]);
+    const key = JSON.stringify([row.status, row.members.length, selected, first.name, this.labelOf(first), first.seconds]);
     const drawn = this.drawn.get(row.row);
     if (drawn?.key === key) return;
     const option = this.option(row, first, selected);
@@ -276,6 +278,10 @@ export class GraphView {
       this.glyphs.append(shape);
     }
     this.drawn.set(row.row, { key, option, glyph: shape });
+  }
+
+  labelOf(node) {
+    return this.labels.get(node.id) ?? node.label;
   }
 
   optionId(row) {
@@ -301,7 +307,7 @@ export class GraphView {
       },
       h("code", {}, first.name),
       tag && h("span", { class: "opv-tag" }, tag),
-      h("span", { class: "opv-text" }, times > 1 ? loopText(row) : first.label),
+      h("span", { class: "opv-text" }, times > 1 ? loopText(row) : this.labelOf(first)),
       h("span", { class: `opv-state opv-${look.tone}` }, quiet ? null : [icon(look.icon), h("span", {}, look.word)]),
       h("span", { class: "opv-time" }, seconds(first.seconds)),
     );
@@ -310,7 +316,7 @@ export class GraphView {
   spoken(row, first, look) {
     const times = row.members.length > 1 ? `, ${row.members.length} times` : "";
     const caller = row.caller ? `, called by ${this.nodes.get(row.caller).name}` : "";
-    const label = first.label ? `, ${first.label}` : "";
+    const label = this.labelOf(first) ? `, ${this.labelOf(first)}` : "";
     return `${row.kind} ${first.name}${times}, ${look.word}${label}${caller}`;
   }
 
@@ -489,7 +495,7 @@ export class DetailsPanel {
       h("h4", {}, h("span", { class: `opv-r-${row.kind}` }, icon(row.kind)), h("code", {}, node.name), row.members.length > 1 && h("span", { class: "opv-muted" }, `×${row.members.length}`)),
       row.members.length > 1 && this.pager(),
       this.facts(),
-      input === undefined && node.label ? box("Text", node.label) : null,
+      input === undefined && this.graph.labelOf(node) ? box("Text", this.graph.labelOf(node)) : null,
       input ? box("Input", input) : null,
       output ? box("Output", output) : null,
       note ? h("div", { role: "status" }, box("Note", note)) : null,

@@ -23,6 +23,8 @@ export class MarkdownBox {
   }
 
   update(source) {
+    if (source === this.source) return;
+    this.source = source;
     const blocks = splitBlocks(visible(source));
     let same = 0;
     while (same < blocks.length && blocks[same] === this.shown[same]) same += 1;

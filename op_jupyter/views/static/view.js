@@ -1,5 +1,5 @@
 // The live view of one turn: header, answer, plan, card, calls, graph.
-import { CallList } from "./calls.js";
+import { CallList, preview } from "./calls.js";
 import { announcement, answeredCard, expiredCard, PermissionCard } from "./card.js";
 import { h, replace, setText, show } from "./dom.js";
 import { isOver, outcomeWord, TurnFold, waitingNode } from "./fold.js";
@@ -7,7 +7,7 @@ import { DetailsPanel, GraphView, leave } from "./graph.js";
 import { icon } from "./icons.js";
 import { MarkdownBox } from "./markdown.js";
 import { count } from "./text.js";
-import { lookOf, seconds, thousands } from "./words.js";
+import { ANSWER_WORDS, lookOf, seconds, thousands } from "./words.js";
 
 const KERNEL_PATIENCE_MS = 2500;
 const TWICE_MS = 1000;
@@ -176,11 +176,12 @@ class TurnView {
     this.paintPlan(state.plan);
     this.paintOutcome(state);
     this.paintCard(state);
+    const { nodes, calls } = this.fold.takeTouched();
     show(this.calls.element, state.calls.length > 0);
-    this.calls.update(state.calls, state.permission?.id ?? null);
+    this.calls.update(calls, state.permission?.id ?? null);
     show(this.graphPlace, state.nodes.length > 0);
-    const touched = this.fold.takeTouched();
-    this.graph.update(touched, waitingNode(state));
+    for (const call of calls) this.graph.labels.set(call.node_id, preview(call.name, call.arguments));
+    this.graph.update(nodes, waitingNode(state));
     this.details.refresh();
     this.speak(state);
     this.root.dataset.status = this.expired && !isOver(state) ? "expired" : outcomeWord(state);
@@ -274,7 +275,7 @@ class TurnView {
     const request = state.permission;
     if (request && this.expired) return this.holdCard(`expired ${request.id}`, () => expiredCard(request));
     if (request) return this.openCard(request);
-    if (state.resolved) return this.holdCard(`answered ${state.resolved.id}`, () => answeredCard(state.resolved));
+    if (state.resolved && Object.hasOwn(ANSWER_WORDS, state.resolved.answer)) return this.holdCard(`answered ${state.resolved.id}`, () => answeredCard(state.resolved));
     return this.holdCard("", () => null);
   }
 
