@@ -25,7 +25,6 @@ from op_jupyter.engine.context import Frame
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.steps import Progress
 from op_jupyter.errors import RecursionLimit, ToolDefinitionError
-from op_jupyter.tools.schema import tool_spec
 from op_jupyter.tools.summaries import to_json_value
 
 P = ParamSpec("P")
@@ -84,6 +83,9 @@ class AgenticFunction(Generic[P, R]):
     @property
     def spec(self) -> dict[str, Any]:
         """The function as a tool: ``{"name", "description", "input_schema"}``."""
+        # pydantic takes 100 ms to import, and a function that is no tool does not need it.
+        from op_jupyter.tools.schema import tool_spec
+
         found = tool_spec(self.function, name=self.name)
         return {
             "name": found.name,

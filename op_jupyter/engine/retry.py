@@ -15,11 +15,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from op_jupyter.errors import ProviderError, ProviderTimeout, RetriesExhausted
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 T = TypeVar("T")
 _JITTER: Final = 0.25
@@ -80,6 +81,8 @@ async def call_with_retry(
         ProviderError: the only attempt failed.
         ProviderTimeout: the first attempt ran into the policy's *timeout*.
     """
+    from tenacity import AsyncRetrying, retry_if_exception  # on first use: it loads slowly
+
     run = _Run(policy, on_retry, clock, random)
     retrying = AsyncRetrying(
         retry=retry_if_exception(is_worth_another_attempt),

@@ -39,7 +39,6 @@ from op_jupyter.errors import (
     TurnFailed,
 )
 from op_jupyter.providers.base import Provider
-from op_jupyter.providers.callable import CallableProvider
 from op_jupyter.tools.toolset import Toolset, toolset_of
 
 Content: TypeAlias = str | TextBlock | ImageBlock | Sequence[str | TextBlock | ImageBlock]
@@ -107,6 +106,8 @@ class Runtime:
                 "create_runtime() picks the configured one"
             )
         if provider is None and call is not None:
+            from op_jupyter.providers.callable import CallableProvider  # anyio, on first use
+
             provider = CallableProvider(call, model or "callable")
         assert provider is not None
         self.provider: Provider = provider

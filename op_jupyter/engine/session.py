@@ -97,7 +97,7 @@ class AgentSession:
 
     Attributes:
         workspace: folder that the tools work in.
-        asker, main_thread, tools: what calls outside of a turn use; the host sets them.
+        asker, main_thread: what calls outside of a turn use; the host sets them.
         user_rules: permission rules of the user's own configuration.
         store_path: the session's folder, which no tool may write; None in memory.
     """
@@ -119,7 +119,7 @@ class AgentSession:
         self.workspace = Path.cwd()
         self.asker: Asker = HeadlessAsker()
         self.main_thread: MainThread | None = None
-        self.tools = Toolset(())
+        self._tools: Toolset | Callable[[], Toolset] = Toolset(())
         self.user_rules: tuple[Rule, ...] = ()
         self.store_path: Path | None = None
         self._active: LiveTurn | None = None
@@ -153,6 +153,17 @@ class AgentSession:
         """The rules of this session: ``{"allow": [...], "deny": [...]}``."""
         rules = self.dag.meta.get("rules") or {}
         return {"allow": list(rules.get("allow", ())), "deny": list(rules.get("deny", ()))}
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools that calls use when they are given none."""
+        if not isinstance(self._tools, Toolset):
+            self._tools = self._tools()
+        return self._tools
+
+    def offer(self, tools: Callable[[], Toolset]) -> None:
+        """Have *tools* made when they are first wanted; a host does that for its own."""
+        self._tools = tools
 
     @property
     def active_turn_id(self) -> str | None:

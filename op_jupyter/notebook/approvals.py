@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -30,6 +31,13 @@ _ANSWERS: Final[dict[str, Answer]] = {
     "no": "deny",
     "": "deny",
 }
+
+
+class CellThread(MainThread, Protocol):
+    """The thread that holds the cell."""
+
+    def clicks(self) -> AbstractAsyncContextManager[None]:
+        """While inside, a click comes through although a cell runs."""
 
 
 class Card(Protocol):
@@ -70,7 +78,7 @@ class NotebookAsker:
     def __init__(
         self,
         front: Callable[[], FrontEnd],
-        main_thread: MainThread,
+        main_thread: CellThread,
         card: Card,
         *,
         decisions: Decisions | None = None,
@@ -101,8 +109,9 @@ class NotebookAsker:
             return await self._ask_by_text(request, "terminal")
         try:
             await self._main_thread.run(lambda: self._card.show(request))
-            if await self._is_seen():
-                await asyncio.Event().wait()
+            async with self._main_thread.clicks():
+                if await self._is_seen():
+                    await asyncio.Event().wait()
             return await self._ask_by_text(request, "stdin")
         finally:
             self._card.done()

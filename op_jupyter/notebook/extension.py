@@ -41,13 +41,17 @@ class _Loaded:
         AgentMagic(notebook).register()
         shell.configurables.append(notebook.config)
         self._undo.append(lambda: shell.configurables.remove(notebook.config))
-        shell.events.register("pre_run_cell", notebook.before_cell)
-        self._undo.append(lambda: shell.events.unregister("pre_run_cell", notebook.before_cell))
+        self._listen("pre_run_cell", notebook.before_cell)
+        self._listen("post_run_cell", notebook.after_cell)
         atexit.register(self.undo)
         self._undo.append(lambda: atexit.unregister(self.undo))
         set_waiter(notebook.lent.wait)
         self._undo.append(lambda: set_waiter(None))
         self._undo.append(notebook.close)
+
+    def _listen(self, event: str, callback: Callable[[Any], None]) -> None:
+        self.shell.events.register(event, callback)
+        self._undo.append(lambda: self.shell.events.unregister(event, callback))
 
     def _put_back(self, table: dict[str, Any], name: str) -> None:
         before = table.get(name, _MISSING)

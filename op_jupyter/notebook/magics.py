@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from IPython.core.magic import no_var_expand
 
 from op_jupyter.config.settings import CHOICES
-from op_jupyter.notebook.cell import CellOptions, run_cell
 from op_jupyter.notebook.commands import Said, run_command
 from op_jupyter.notebook.display import put
 from op_jupyter.notebook.notebook import Notebook
@@ -73,7 +71,12 @@ class AgentMagic:
         except HelpWanted as wanted:
             _say(Said(str(wanted)))
             return None
-        return run_cell(self._notebook, _options(args), self._body(line, cell))
+        # On first use, with the tools and their schemas: loading the extension stays quick.
+        from op_jupyter.notebook.cell import CellOptions, run_cell
+
+        values: dict[str, Any] = vars(args)
+        values.pop("help", None)
+        return run_cell(self._notebook, CellOptions(**values), self._body(line, cell))
 
     cell.__doc__ = agent_cell.__doc__
 
@@ -92,12 +95,6 @@ class AgentMagic:
         if line_end and head.startswith("%%agent") and head.removeprefix("%%agent").strip() == line:
             return body
         return cell
-
-
-def _options(args: argparse.Namespace) -> CellOptions:
-    values: dict[str, Any] = vars(args)
-    values.pop("help", None)
-    return CellOptions(**values)
 
 
 def _say(said: Said) -> None:

@@ -15,9 +15,12 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
+from op_jupyter.errors import SessionStateError
 from op_jupyter.notebook.interrupts import Interrupts
 from op_jupyter.notebook.pump import Pump, open_pump
 
@@ -27,6 +30,9 @@ WAIT_SECONDS: Final = 0.2
 """Longest sleep of the waiting thread: a signal may have been taken by another thread."""
 KICK_SECONDS: Final = 1.0
 """How often a job that was cancelled and does not stop is interrupted again."""
+
+
+ABOUT_TO_WAIT_SECONDS: Final = 1.0
 
 
 class Wake:
@@ -104,6 +110,8 @@ class LentThread:
         self._jobs: deque[_Job[Any]] = deque()
         self._ending = threading.Lock()  # between a job's end and an interrupt meant for it
         self._pump: Pump | None = None
+        self._beside: Pump | None = None
+        self._in_cell = False
 
     # -- on the main thread
 
@@ -120,6 +128,16 @@ class LentThread:
         self._loop = loop
         loop.add_handler(self._wake.fd, lambda _fd, _events: self._run_all(), loop.READ)
         self._wake.watch_signals()
+
+    def begin_cell(self) -> None:
+        """A cell begins on this thread."""
+        self.attach()
+        self._in_cell = True
+
+    def end_cell(self) -> None:
+        """The cell is over; what it held back goes to the kernel."""
+        self._in_cell = False
+        self._leave_beside()
 
     @property
     def waiting(self) -> bool:
@@ -189,6 +207,8 @@ class LentThread:
 
         Cancelling interrupts it there, and waits until it is over.
         """
+        if self._loop is None:
+            await self._until_somebody_waits()
         job = _Job(function)
         self._jobs.append(job)
         self._wake.set()
@@ -197,6 +217,45 @@ class LentThread:
         except asyncio.CancelledError:
             await self._stop(job)
             raise
+
+    async def _until_somebody_waits(self) -> None:
+        """Outside of a kernel only a waiting thread can run anything; it may be about to wait.
+
+        Raises:
+            SessionStateError: nobody waits.
+        """
+        deadline = monotonic() + ABOUT_TO_WAIT_SECONDS
+        while not self.waiting:
+            if monotonic() > deadline:
+                raise SessionStateError(
+                    "nothing can run on the main thread now; call the function without `await`, "
+                    "so that the main thread waits for it"
+                )
+            await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def clicks(self) -> AsyncIterator[None]:
+        """While inside, widget messages come through, also beside a cell that awaits."""
+        if self.waiting or self._loop is None:
+            yield
+            return
+        await self.run(self._enter_beside)
+        try:
+            yield
+        finally:
+            await self.run(self._leave_beside)
+
+    def _enter_beside(self) -> None:
+        # Between cells the kernel reads its messages itself, and must go on running cells.
+        if self._in_cell and self._pump is None and self._beside is None:
+            self._beside = open_pump(self._kernel, self.interrupts)
+            self._beside.beside = True
+            self._beside.__enter__()
+
+    def _leave_beside(self) -> None:
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            beside.__exit__(None, None, None)
 
     async def _stop(self, job: _Job[Any]) -> None:
         if job.value.cancel():  # it never began

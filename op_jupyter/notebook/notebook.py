@@ -25,9 +25,9 @@ from op_jupyter.notebook.frontend import detect, kernel_of
 from op_jupyter.notebook.identity import notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
-from op_jupyter.notebook.toolbox import default_tools
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
+from op_jupyter.tools.toolset import Toolset
 
 _LISTED: Final = 200
 
@@ -125,8 +125,14 @@ class Notebook:
             CallCard(session),
             decisions=self.service().decisions,
         )
-        session.tools = default_tools(self.shell, session)
+        session.offer(lambda: self._default_tools(session))
         session.user_rules = bootstrap.user_rules(self.config.settings())
+
+    def _default_tools(self, session: AgentSession) -> Toolset:
+        # On first use: schemas need pydantic, which would double the time that loading takes.
+        from op_jupyter.notebook.toolbox import default_tools
+
+        return default_tools(self.shell, session)
 
     @property
     def workspace(self) -> Path:
@@ -231,12 +237,16 @@ class Notebook:
     def before_cell(self, info: Any) -> None:
         """IPython's ``pre_run_cell``: each cell may run in a context of its own."""
         self.raw_cell = info.raw_cell or ""
-        self.lent.attach()
+        self.lent.begin_cell()
         try:
             self.install()
         except OpenProgramError:
             # Said when the extension was loaded, and again by every %%agent and %agent.
             install(None)
+
+    def after_cell(self, _result: Any) -> None:
+        """IPython's ``post_run_cell``."""
+        self.lent.end_cell()
 
     def close(self) -> None:
         """Give everything back."""

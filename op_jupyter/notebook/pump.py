@@ -46,6 +46,7 @@ class Pump(Protocol):
     """
 
     reason: str
+    beside: bool
 
     def __enter__(self) -> Pump: ...
 
@@ -65,6 +66,7 @@ class PlainWait:
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
+        self.beside = False
 
     def __enter__(self) -> PlainWait:
         return self
@@ -114,7 +116,12 @@ class CommPump:
     """Reads the main shell channel while it is entered.  Main thread only, one at a time.
 
     It moves messages from one owner to another, so no interrupt may be raised inside it:
-    it is only used while `Interrupts` is entered.
+    it is only used while `Interrupts` is entered, or beside a cell that awaits, where the
+    kernel raises none.
+
+    Attributes:
+        beside: the kernel's own loop runs, beside a cell that awaits, and brings the messages;
+            nobody calls `wait`.
     """
 
     reason = ""
@@ -124,6 +131,7 @@ class CommPump:
         self._stream = stream
         self._reply_to = reply_to
         self._interrupts = interrupts
+        self.beside = False
         self._now: deque[Sequence[Any]] = deque()
         self._held: deque[Sequence[Any]] = deque()
         self._callback: Any = None
@@ -164,8 +172,12 @@ class CommPump:
             self._handle(self._now.popleft())
 
     def _sort(self, frames: Sequence[Any]) -> None:
-        queue = self._now if self._kind(frames) in AT_ONCE else self._held
-        queue.append(frames)
+        if self._kind(frames) not in AT_ONCE:
+            self._held.append(frames)
+        elif self.beside:
+            self._handle(frames)
+        else:
+            self._now.append(frames)
 
     def _kind(self, frames: Sequence[Any]) -> str:
         """The message's type, without using its signature up; "" for what is no message."""

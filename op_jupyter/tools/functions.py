@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect
 from op_jupyter.errors import InvalidArguments, ToolDefinitionError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
-from op_jupyter.tools.schema import HIDDEN, Signature, read_signature
 from op_jupyter.tools.summaries import content_of, to_json_value
 from op_jupyter.tools.threads import in_thread
 from op_jupyter.tools.tracebacks import short_traceback
+
+if TYPE_CHECKING:
+    from op_jupyter.tools.schema import Signature
 
 TIMEOUT: Final = 60.0
 
@@ -40,7 +42,7 @@ class FunctionTool:
         Raises:
             ToolDefinitionError: a model could not call it; the message says what to change.
         """
-        self.signature: Signature = read_signature(function, name=name)
+        self.signature = _read(function, name)
         _check_hidden(function, self.signature.spec.name)
         self._call = function
         self._is_async = _is_async(function)
@@ -82,6 +84,13 @@ class FunctionTool:
         return await value if inspect.isawaitable(value) else value
 
 
+def _read(function: Callable[..., Any], name: str | None) -> Signature:
+    # pydantic takes 100 ms to import, and an extension has to load at once.
+    from op_jupyter.tools.schema import read_signature
+
+    return read_signature(function, name=name)
+
+
 class AgenticTool(FunctionTool):
     """An object with ``.spec`` and ``.execute``: an agentic function of this package, or alike.
 
@@ -95,7 +104,7 @@ class AgenticTool(FunctionTool):
             ToolDefinitionError: the spec is no tool's, or a model could not call it.
         """
         spec = _read_spec(function.spec)
-        self.signature = read_signature(function, name=spec.name)
+        self.signature = _read(function, spec.name)
         self._spec = spec
         self._call = function.execute
         self._is_async = _is_async(function)
@@ -144,6 +153,8 @@ def _is_async(function: Any) -> bool:
 
 
 def _check_hidden(function: Callable[..., Any], name: str) -> None:
+    from op_jupyter.tools.schema import HIDDEN
+
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in HIDDEN and parameter.default is inspect.Parameter.empty:
             raise ToolDefinitionError(
