@@ -23,7 +23,7 @@ from jupyter_client.manager import KernelManager
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".envs"
 IPYKERNELS = ("6.30.1", "7.3.0", "newest")
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def interpreter(ipykernel: str) -> Path:

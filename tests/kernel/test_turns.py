@@ -125,7 +125,7 @@ def next_turn_works(kernel: Kernel, fake: FakeMessages) -> None:
 def test_stop_before_the_first_token(notebook: Kernel, fake: FakeMessages) -> None:
     fake.script(Reply([text("late")], ttft=60))
     cell = agent(notebook, "Hello")
-    fake.wait_requests(1)
+    fake.wait_requests(1, timeout=60)
     stop(notebook, cell)
     next_turn_works(notebook, fake)
 
@@ -171,7 +171,7 @@ def test_stop_while_it_asks_by_text(notebook: Kernel, fake: FakeMessages) -> Non
 def test_a_second_stop_is_harmless(notebook: Kernel, fake: FakeMessages) -> None:
     fake.script(Reply([text("late")], ttft=60))
     cell = agent(notebook, "Hello")
-    fake.wait_requests(1)
+    fake.wait_requests(1, timeout=60)
     notebook.interrupt()
     notebook.interrupt()
     notebook.finish(cell)
@@ -184,7 +184,7 @@ def test_stop_in_a_plain_call_is_recorded_as_cancelled(
 ) -> None:
     fake.script(Reply([text("late")], ttft=60))
     cell = notebook.send("from op_jupyter import llm\nllm('Hello')", allow_stdin=True)
-    fake.wait_requests(1)
+    fake.wait_requests(1, timeout=60)
     notebook.interrupt()
     notebook.finish(cell)
     assert cell.error == "KeyboardInterrupt"
@@ -269,7 +269,7 @@ def test_a_killed_kernel_leaves_a_session_that_goes_on(
     fake.script(Reply([text("Nice to meet you, Ada.")]), Reply([text("late")], ttft=60))
     notebook.finish(agent(notebook, "My name is Ada."))
     agent(notebook, "And I am 36.")
-    fake.wait_requests(2)
+    fake.wait_requests(2, timeout=60)
     notebook.kill()
     notebook.restart()
     notebook.run("%load_ext op_jupyter", allow_stdin=True)
@@ -355,7 +355,7 @@ def test_an_async_cell_can_ask_too(notebook: Kernel, fake: FakeMessages) -> None
 def test_stop_ends_an_async_cell(notebook: Kernel, fake: FakeMessages) -> None:
     fake.script(Reply([text("late")], ttft=60))
     cell = notebook.send("from op_jupyter import llm\nawait llm.aio('Hello')", allow_stdin=True)
-    fake.wait_requests(1)
+    fake.wait_requests(1, timeout=60)
     notebook.interrupt()
     notebook.finish(cell, timeout=10)
     assert cell.error in ("CancelledError", "KeyboardInterrupt")

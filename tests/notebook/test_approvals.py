@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -40,6 +41,9 @@ class Here:
 
     async def run(self, function: Callable[[], T]) -> T:
         return function()
+
+    def clicks(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
 
 class FakeCard:

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 import pytest
 
 from op_jupyter.engine.loop import Job, submit
+from op_jupyter.errors import SessionStateError
 from op_jupyter.notebook.main_thread import LentThread
 
 MAIN = threading.main_thread()
@@ -185,9 +186,17 @@ def test_a_job_that_was_cancelled_before_it_began_never_runs(lent: LentThread) -
         return "over"
 
     job = submit(work)
-    assert job.future.result(10) == "over"  # nobody waits on the main thread yet
     assert wait(lent, submit(asyncio.sleep, 0, "next")) == "next"
+    assert wait(lent, job) == "over"
     assert ran == []
+
+
+def test_without_a_kernel_and_without_a_wait_a_job_says_that_it_cannot_run(
+    lent: LentThread,
+) -> None:
+    job = submit(lent.run, lambda: None)
+    with pytest.raises(SessionStateError, match="without `await`"):
+        job.future.result(10)
 
 
 def test_a_job_may_wait_itself_and_its_jobs_run(lent: LentThread) -> None:
