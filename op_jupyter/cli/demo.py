@@ -48,7 +48,7 @@ def run_demo(out: Path, *, csv: Path | None = None, headless: bool = False) -> N
 
 
 def _prepare_model() -> None:
-    from op_jupyter.providers.local_install import install
+    from op_jupyter.providers.local_model import install
 
     install(_Clock().tell)
 

@@ -110,7 +110,7 @@ def _demo(args: argparse.Namespace) -> None:
 
 
 def _local_install(args: argparse.Namespace) -> None:
-    from op_jupyter.providers.local_install import install
+    from op_jupyter.providers.local_model import install
 
     print(f"The model is in {install(lambda line: print(line, flush=True))}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 
@@ -230,14 +231,15 @@ class Runtime:
         done: ResponseDone | None = None
         seen = False
         try:
-            async for delta in self.provider.stream(request):
-                if done is not None:
-                    raise ProtocolError("the response went on after its end; it was dropped")
-                if isinstance(delta, ResponseDone):
-                    done = delta
-                else:
-                    seen = True
-                    on_delta(delta)
+            async with aclosing(self.provider.stream(request)) as stream:
+                async for delta in stream:
+                    if done is not None:
+                        raise ProtocolError("the response went on after its end; it was dropped")
+                    if isinstance(delta, ResponseDone):
+                        done = delta
+                    else:
+                        seen = True
+                        on_delta(delta)
         except ProviderError as error:
             error.semantic_output = error.semantic_output or seen
             raise

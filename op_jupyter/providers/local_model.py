@@ -65,7 +65,7 @@ def check_model(path: Path) -> Path:
     return path
 
 
-def install(target: Path | None = None, *, progress: Callable[[str], None] = print) -> Path:
+def install(progress: Callable[[str], None] = print, *, target: Path | None = None) -> Path:
     """Fetch the model into the user data folder, unless it is there, and return its path.
 
     Raises:
