@@ -177,10 +177,13 @@ class NotebookPage:
         """Whether a cell that `start` ran has ended."""
         return self.cell(index).get_attribute("data-run") == "done"
 
+    def ended(self, index: int) -> Locator:
+        """The cell, once it has ended after `start` ran it."""
+        return self.cell(index).and_(self.page.locator('[data-run="done"]'))
+
     def wait_done(self, index: int, seconds: float = _PATIENCE_MS / 1000) -> None:
         """Wait for the end of a cell that `start` ran."""
-        ended = self.cell(index).and_(self.page.locator('[data-run="done"]'))
-        ended.wait_for(state="attached", timeout=seconds * 1000)
+        self.ended(index).wait_for(state="attached", timeout=seconds * 1000)
 
     def run(self, index: int, seconds: float = _PATIENCE_MS / 1000) -> str:
         """Run a cell to its end and return the text of its outputs."""
@@ -212,7 +215,7 @@ class NotebookPage:
         """Save the notebook and wait until it is on disk."""
         file = self.server.folder / self.notebook
         before = file.stat().st_mtime_ns
-        self.page.keyboard.press("Control+s")
+        self.page.locator('[data-command="docmanager:save"]').first.click()
         deadline = time.monotonic() + _PATIENCE_MS / 1000
         while file.stat().st_mtime_ns == before:
             if time.monotonic() > deadline:

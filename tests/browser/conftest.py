@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser.harness import CHROMIUM, Desk, served
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from op_jupyter.cli.jupyter_server import App, JupyterServer
 from op_jupyter.cli.notebook_page import running_browser
@@ -21,6 +21,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.timeout(240))
+
+
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +61,6 @@ def desk(
     pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
     desk = Desk(server, browser, service, pictures, [])
     yield desk
-    service.release()
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     errors = [error for page in desk.pages for error in page.errors]
     for page in desk.pages:

@@ -99,7 +99,7 @@ class Turn:
     @property
     def saved(self) -> Locator:
         """What stays at the end, drawn by the lab extension."""
-        return self.page.outputs(self.cell).locator(".op-saved-turn")
+        return self.page.cell(self.cell).locator(".op-saved-turn")
 
     def allow(self) -> None:
         """Click the card's Allow."""
@@ -132,13 +132,15 @@ class Desk:
         self.pages.remove(page)
         page.close()
 
-    def read(self, name: str) -> Page:
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Page]:
         """Open a notebook that names no kernel, without one."""
         page = self.browser.new_page(viewport={"width": 1280, "height": 1000})
         page.goto(self.server.page(f"{name}.ipynb"))
         page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
         page.locator(".jp-CodeCell").first.wait_for()
-        return page
+        yield page
+        page.close(run_before_unload=False)
 
     def picture(self, page: NotebookPage, name: str) -> None:
         """Keep a picture of the page."""

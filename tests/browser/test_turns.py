@@ -42,7 +42,8 @@ def ask(page: NotebookPage) -> Turn:
     """Run the asking cell up to its card."""
     page.start(ASKING)
     turn = Turn(page, ASKING)
-    turn.card.wait_for()
+    expect(turn.card.or_(page.ended(ASKING))).to_be_attached(timeout=30_000)
+    assert not page.is_done(ASKING), page.text(ASKING)
     return turn
 
 
@@ -71,7 +72,7 @@ def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) 
     expect(turn.saved).to_contain_text("The mean of body_mass_g is 4201.75.")
     expect(turn.live).to_have_count(0)
     assert 0 < rows_before < turn.rows.count()
-    assert sent_texts(desk.fake.requests[1].body)[-1] == "4201.75"
+    assert "4201.75" in sent_texts(desk.fake.requests[1].body)
     assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"
 
 
@@ -192,9 +193,9 @@ def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
     notebook["metadata"] = {}  # names no kernel, so that the page asks for one: none
     file.write_text(json.dumps(notebook))
 
-    reopened = desk.read("saved")
-    turn = reopened.locator(".op-saved-turn")
-    expect(turn).to_contain_text("The mean of body_mass_g is 4201.75.")
-    assert turn.get_by_role("option").count() >= 3
-    assert "model not found" not in reopened.locator(".jp-Notebook").inner_text().lower()
     assert "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook)
+    with desk.reading("saved") as reopened:
+        turn = reopened.locator(".op-saved-turn")
+        expect(turn).to_contain_text("The mean of body_mass_g is 4201.75.")
+        assert turn.get_by_role("option").count() == 4
+        assert "model not found" not in reopened.locator(".jp-Notebook").inner_text().lower()
