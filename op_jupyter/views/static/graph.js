@@ -2,6 +2,7 @@
 import { h, replace, s, setText, show } from "./dom.js";
 import { icon } from "./icons.js";
 import { Layout } from "./layout.js";
+import { visible } from "./text.js";
 import { lookOf, seconds, thousands } from "./words.js";
 
 const ROW = 28;
@@ -293,6 +294,11 @@ export class GraphView {
     const times = row.members.length;
     const quiet = row.kind === "user" && look.word === "done";
     const tag = times > 1 ? `×${times}` : row.forked ? "fork" : "";
+    const text = times > 1 ? loopText(row) : this.labelOf(first);
+    const word = quiet ? "" : look.word;
+    const time = seconds(first.seconds);
+    const caller = row.caller ? `called by ${this.nodes.get(row.caller).name}` : "";
+    const spoken = [[first.name, tag, text, word, time].filter(Boolean).join(" "), row.kind, caller];
     return h(
       "div",
       {
@@ -302,22 +308,18 @@ export class GraphView {
         "aria-selected": String(selected),
         "aria-setsize": -1,
         "aria-posinset": row.row + 1,
-        "aria-label": this.spoken(row, first, look),
+        "aria-label": visible(spoken.filter(Boolean).join(", ")),
         style: `top:${TOP + row.row * ROW}px`,
       },
       h("code", {}, first.name),
-      tag && h("span", { class: "opv-tag" }, tag),
-      h("span", { class: "opv-text" }, times > 1 ? loopText(row) : this.labelOf(first)),
-      h("span", { class: `opv-state opv-${look.tone}` }, quiet ? null : [icon(look.icon), h("span", {}, look.word)]),
-      h("span", { class: "opv-time" }, seconds(first.seconds)),
+      " ",
+      tag && [h("span", { class: "opv-tag" }, tag), " "],
+      h("span", { class: "opv-text" }, text),
+      " ",
+      h("span", { class: `opv-state opv-${look.tone}` }, word && [icon(look.icon), h("span", {}, word)]),
+      " ",
+      h("span", { class: "opv-time" }, time),
     );
-  }
-
-  spoken(row, first, look) {
-    const times = row.members.length > 1 ? `, ${row.members.length} times` : "";
-    const caller = row.caller ? `, called by ${this.nodes.get(row.caller).name}` : "";
-    const label = this.labelOf(first) ? `, ${this.labelOf(first)}` : "";
-    return `${row.kind} ${first.name}${times}, ${look.word}${label}${caller}`;
   }
 
   // Edges never change, so they are drawn again only when other rows come into view.
