@@ -25,6 +25,7 @@ from op_jupyter.cli.jupyter_server import running_server
 from op_jupyter.cli.lesson import TOOL, Lesson, prepare_lesson
 from op_jupyter.cli.notebook_page import find_browser
 from op_jupyter.errors import ConfigurationError
+from op_jupyter.providers.local_model import install
 from op_jupyter.views.static_html import MIME_TYPE
 
 # Live, whatever this shell is set to; the model is the lesson's own choice.
@@ -43,7 +44,7 @@ def run_demo(out: Path, *, csv: Path | None = None, headless: bool = False) -> N
         _play(prepare_lesson(folder, csv))
     else:
         lesson = prepare_lesson(folder, csv, keep=True)
-        _prepare_model()
+        install()
         _open(lesson)
 
 
@@ -91,7 +92,7 @@ def _play(lesson: Lesson) -> None:
     tell = _Clock().tell
     for stale in (CARD_PICTURE, END_PICTURE):
         (lesson.folder / stale).unlink(missing_ok=True)
-    _prepare_model()
+    install(progress=tell)
     try:
         find_browser()
     except ConfigurationError as error:
