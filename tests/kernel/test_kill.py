@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,8 @@ def kill_once(kernel: Kernel, fake: FakeMessages, chance: random.Random, shown: 
     page = Page(kernel, cell)
     page.send({"kind": "ready"})
     after = chance.uniform(0, 0.6)
-    try:
+    with suppress(TimeoutError):
         kernel.wait_for(lambda: cell.finished, "the moment of the kill", after)
-    except TimeoutError:
-        pass
     kernel.kill()
     shown.read(kernel)
 
