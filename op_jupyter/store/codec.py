@@ -186,7 +186,7 @@ def _to_text(record: Record) -> tuple[str, bytes]:
 
 
 def _depth(value: Any) -> int:
-    depth, level = 0, [value]
+    depth, level = 0, [value] if isinstance(value, Mapping | list | tuple) else []
     while level and depth <= MAX_DEPTH + 1:
         depth += 1
         level = [

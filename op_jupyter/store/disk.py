@@ -180,7 +180,7 @@ class DiskSession(RecordedSession):
             self._check_writable()
             if len(data) > MAX_OBJECT_BYTES:
                 raise StoreError(f"{len(data)} bytes are more than a session keeps as one value")
-            self._make_folder()
+            self._create()
             digest = hashlib.sha256(data).hexdigest()
             self._write_blob(digest, data)
             self._events.mention(digest, self._events.newest_turn())

@@ -30,6 +30,7 @@ from op_jupyter.store.objects import (
     Entries,
     GitRefused,
     LooseObjects,
+    NoCommit,
     Refs,
     format_tree,
     parse_commit,
@@ -55,7 +56,8 @@ _CONFIG: Final = b"""\
 \tauto = 0
 """
 _ATTRIBUTES: Final = b"* -text -filter -ident\n"
-_EXCLUDE: Final = b"*.tmp\n"
+# Segments of other branches are no untracked files, and `git clean -fd` spares them.
+_EXCLUDE: Final = b"*.tmp\n/history/\n/context/\n"
 _CACHED_TREES: Final = 256
 _packs_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
 
@@ -116,7 +118,7 @@ class Repository:
         if kind == b"tag" and data.startswith(b"object "):
             return self.commit_object(bytes.fromhex(data[7:47].decode(errors="replace")))
         if kind != b"commit":
-            raise GitRefused(f"git object {sha.hex()} is no commit")
+            raise NoCommit(f"git object {sha.hex()} is no commit")
         return parse_commit(data)
 
     def tree(self, sha: bytes) -> Entries:

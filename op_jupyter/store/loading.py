@@ -27,7 +27,7 @@ from op_jupyter.store.journal import (
     parse_path,
     read_segments,
 )
-from op_jupyter.store.objects import MAX_OBJECT_BYTES, Entries, GitRefused, hash_blob
+from op_jupyter.store.objects import MAX_OBJECT_BYTES, Entries, GitRefused, NoCommit, hash_blob
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
@@ -103,8 +103,9 @@ def find_in_git(repository: Repository) -> InGit:
 def _look_into(repository: Repository, tip: bytes, found: InGit, seen: set[bytes]) -> None:
     try:
         root = repository.tree(repository.commit_object(tip).tree)
+    except NoCommit:
+        return  # a tag may name anything
     except GitRefused as exc:
-        # A tag of something else is nothing to us; a branch would be.
         found.unreadable = found.unreadable or f"git cannot be read: {exc}"
         return
     history = repository.subtree(root, b"history")
@@ -171,7 +172,8 @@ def load(session_id: str, folder: Folder) -> Loaded:
 def _compare_with_git(segment: StoredSegment, folder: Folder) -> None:
     """A segment whose end is missing was never committed; if it was, something cut it off."""
     path = segment.name.path(len(segment.sizes) - 1)
-    if (segment.open or segment.torn) and path in folder.in_git.segments:
+    cut_off = (segment.open or segment.torn) and not segment.damages
+    if cut_off and path in folder.in_git.segments:
         size = segment.sizes[-1] + segment.torn
         if hash_blob(folder.read_segment(path)) != folder.in_git.segments[path]:
             segment.damages.append(Damage(path, size, "git has more of this file"))

@@ -61,6 +61,7 @@ class MemorySession(RecordedSession):
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Keep *data* once and return its sha256."""
         self._check_writable()
+        self._create()
         digest = hashlib.sha256(data).hexdigest()
         self._kept.blobs[digest] = bytes(data)
         return digest

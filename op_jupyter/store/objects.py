@@ -37,6 +37,10 @@ class GitRefused(StoreError):
     """A commit is not possible now; the journal goes on without it."""
 
 
+class NoCommit(GitRefused):
+    """An object that is no commit, where one was looked for."""
+
+
 class RefMoved(GitRefused):
     """Somebody else moved the branch first."""
 
@@ -52,7 +56,6 @@ class LooseObjects:
         self._files = files
         self._pending: list[tuple[int, str, str]] = []
         self._fresh: dict[str, tuple[bytes, bytes]] = {}
-        self._known_folders: set[str] = set()
         self._tag = new_tag()
 
     def write(self, kind: bytes, data: bytes) -> bytes:
@@ -81,8 +84,11 @@ class LooseObjects:
             for fd, _, _ in self._pending:
                 self._files.sync(fd)
             folders = {os.path.dirname(path) for _, _, path in self._pending}
-            made = [folder for folder in folders if self._make_folder(folder)]
-            if made:
+            # Not remembered: the user's `git gc` removes folders that it has emptied.
+            missing = [folder for folder in folders if not is_folder(folder)]
+            for folder in missing:
+                self._files.mkdir(folder)
+            if missing:
                 self._files.sync_folder(self.root)
             for _, temporary, path in self._pending:
                 self._files.rename(temporary, path)
@@ -132,7 +138,6 @@ class LooseObjects:
 
     def remove_empty_folders(self) -> None:
         """Remove the folders that packing has emptied."""
-        self._known_folders.clear()
         for name in os.listdir(self.root):
             if len(name) == 2:
                 with suppress(OSError):
@@ -156,15 +161,6 @@ class LooseObjects:
         except FileNotFoundError:
             return False
         return True
-
-    def _make_folder(self, folder: str) -> bool:
-        if folder in self._known_folders:
-            return False
-        made = not is_folder(folder)
-        if made:
-            self._files.mkdir(folder)
-        self._known_folders.add(folder)
-        return made
 
 
 def hash_blob(data: bytes) -> bytes:

@@ -179,12 +179,17 @@ class RecordedSession(ABC):
 
     # -- how
 
+    def _create(self) -> None:
+        """Store the first record of a session, if it is not there yet."""
+        if self._dag.last_seq == 0:
+            self._store([codec.describing(self._reserved, 1)])
+
     def _store(self, records: Sequence[Record]) -> list[Encoded]:
         """Keep *records* and fold them, all or none."""
         self._check_writable()
         if not records:
             return []
-        if self._dag.last_seq == 0:
+        if self._dag.last_seq == 0 and records[0]["seq"] > 1:
             records = [codec.describing(self._reserved, 1), *records]
         batch = [codec.encode(record) for record in records]
         self._keep(batch)
