@@ -13,13 +13,14 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.turn import Outcome
+from op_jupyter.core.updates import clip
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession, TurnStart, stored_outcome
-from op_jupyter.errors import Busy, EmptyInput, TurnCancelled, TurnFailed
+from op_jupyter.errors import Busy, EmptyInput, TurnCancelled, TurnFailed, UsageError
 from op_jupyter.notebook.approvals import NotebookAsker
-from op_jupyter.notebook.display import TurnDisplay, display_for
-from op_jupyter.notebook.frontend import detect
+from op_jupyter.notebook.display import TurnDisplay, announced, display_for
+from op_jupyter.notebook.frontend import FrontEnd, detect
 from op_jupyter.notebook.identity import CellRun, cell_run
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.result import TurnResult
@@ -27,6 +28,7 @@ from op_jupyter.notebook.substitution import substitute
 from op_jupyter.notebook.toolbox import chosen_tools
 from op_jupyter.notebook.world import world_of
 from op_jupyter.views.model import State
+from op_jupyter.views.text import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +55,56 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
         TurnFailed, TurnCancelled: there is no answer; everything is stored.
         KeyboardInterrupt: the person stopped it; everything is stored.
     """
+    if options.fresh and options.session is not None:
+        raise UsageError("--fresh begins a new session and --session names an old one: use one")
     content = _content(notebook, prompt)
     service = notebook.service(provider=options.provider, replay=options.replay)
-    small = (
-        service.runtime.provider.capabilities.small
-    )  # says what is missing before anything is shown
-    front, run = detect(notebook.shell), cell_run(notebook.shell)
-    request_id = run.request_id or f"request-{uuid4().hex}"
-    quiet = options.quiet or notebook.config.quiet
+    small = service.runtime.provider.capabilities.small  # says here what is not configured
+    here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
         tools = chosen_tools(notebook, session, options.tools)
-        display = display_for(front, session, request_id, quiet=quiet)
+        _give_title(session, content)
+        display = display_for(here.front, session, here.request_id, quiet=here.quiet)
+        asker = NotebookAsker(
+            lambda: here.front, notebook.lent, display, decisions=service.decisions
+        )
         start = TurnStart(
             content,
             service.runtime,
-            request_id,
+            here.request_id,
             tools,
             options.max_steps or notebook.config.max_steps,
             model=options.model,
-            base=_base(session.dag, run, notebook.config.on_rerun),
-            asker=NotebookAsker(lambda: front, notebook.lent, display, decisions=service.decisions),
+            base=_base(session.dag, here.run, notebook.config.on_rerun),
+            asker=asker,
             main_thread=notebook.lent,
             world=world_of(notebook, session, small=small),
-            metadata={} if run.cell_id is None else {"cell_id": run.cell_id},
+            metadata={} if here.run.cell_id is None else {"cell_id": here.run.cell_id},
         )
-        ended = _run(notebook, session, start, display)
-        result = TurnResult(
-            ended.outcome.text,
-            session.session_id,
-            ended.turn_id,
-            ended.outcome.status,
-            ended.outcome.steps,
-            ended.outcome.usage,
-            tuple(node for node in session.dag if node.turn_id == ended.turn_id),
-            ended.state,
-            shown_in=notebook.shell.execution_count,
-            speaks=front.kind == "terminal" and not quiet,
-        )
+        with _offer(notebook, session, here):
+            ended = _run(notebook, session, start, display)
+        result = _result(notebook, session, ended, here)
     if options.output is not None:
         notebook.shell.push({options.output: result})
     if ended.stopped:
         raise stopped() from None
     return _judged(result, ended.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The cell that runs, and who looks at it."""
+
+    front: FrontEnd
+    run: CellRun
+    request_id: str
+    quiet: bool
+
+    @classmethod
+    def now(cls, notebook: Notebook, *, quiet: bool) -> _Here:
+        run = cell_run(notebook.shell)
+        request_id = run.request_id or f"request-{uuid4().hex}"
+        return cls(detect(notebook.shell), run, request_id, quiet or notebook.config.quiet)
 
 
 def _content(notebook: Notebook, prompt: str) -> tuple[Block, ...]:
@@ -117,6 +127,29 @@ def _session(notebook: Notebook, options: CellOptions) -> Iterator[AgentSession]
         if options.mode is not None:
             run_sync(session.set_permission_mode, options.mode)
         yield session
+
+
+def _give_title(session: AgentSession, content: tuple[Block, ...]) -> None:
+    """Name a session after its first prompt."""
+    if not session.dag.meta.get("title"):
+        text = "".join(block.text for block in content if isinstance(block, TextBlock))
+        session.recorder.set_meta(title=session.recorder.clean(clip(text)))
+
+
+@contextmanager
+def _offer(notebook: Notebook, session: AgentSession, here: _Here) -> Iterator[None]:
+    """Tell of the notebook's earlier session, while its first turn in a new one runs."""
+    asked = here.front.can_answer and not here.quiet and session is notebook.session
+    earlier = notebook.offered() if asked else None
+    if earlier is None:
+        yield
+        return
+    text = (
+        f"This notebook has an earlier session with {count(earlier.turns, 'turn')}. This cell "
+        "begins a new one; `%agent resume` goes on with the earlier one instead."
+    )
+    with announced(text, here.front):
+        yield
 
 
 def _base(dag: Dag, run: CellRun, on_rerun: str) -> str | None:
@@ -169,6 +202,21 @@ def _stopped_outcome(session: AgentSession, turn_id: str) -> Outcome:
     if turn is None or turn.status == "running":
         return Outcome("cancelled", message="the turn was stopped")
     return stored_outcome(session.dag, turn)
+
+
+def _result(notebook: Notebook, session: AgentSession, ended: _Ended, here: _Here) -> TurnResult:
+    return TurnResult(
+        ended.outcome.text,
+        session.session_id,
+        ended.turn_id,
+        ended.outcome.status,
+        ended.outcome.steps,
+        ended.outcome.usage,
+        tuple(node for node in session.dag if node.turn_id == ended.turn_id),
+        ended.state,
+        shown_in=notebook.shell.execution_count,
+        speaks=here.front.kind == "terminal" and not here.quiet,
+    )
 
 
 def _judged(result: TurnResult, outcome: Outcome) -> TurnResult:

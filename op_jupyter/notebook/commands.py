@@ -84,7 +84,12 @@ def status(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
     earlier = notebook.earlier()
     if earlier is not None:
         lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` goes on with it")
-    return Said("\n".join(lines), metadata={"session_id": session.session_id})
+    return Said("\n".join(lines), metadata=_named(session.session_id))
+
+
+def _named(session_id: str) -> dict[str, Any]:
+    """The id for the output's metadata, where it breaks no rerun."""
+    return {"openprogram": {"session_id": session_id}}
 
 
 def _notes(notebook: Notebook) -> list[str]:
@@ -119,7 +124,7 @@ def sessions(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
 def new(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
     """Begin a new session in this notebook; the old one stays in the list."""
     handle = notebook.new()
-    return Said("A new session has begun.", metadata={"session_id": handle.session_id})
+    return Said("A new session has begun.", metadata=_named(handle.session_id))
 
 
 @arguments(
@@ -132,7 +137,7 @@ def resume(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
     dag = handle.agent.dag
     lines = [f"Resumed, with {count(len(dag.turns), 'turn')}. Nothing was run again."]
     lines += [f"note: {note}" for note in handle.agent.store.status.repaired]
-    return Said("\n".join(lines), metadata={"session_id": handle.session_id})
+    return Said("\n".join(lines), metadata=_named(handle.session_id))
 
 
 # -- what happened

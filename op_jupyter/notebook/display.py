@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from IPython.display import display
@@ -37,6 +38,21 @@ def put(content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None
 def _publish(view: AgentView) -> Any:
     """Show *view* and return the handle that can replace it."""
     return display(view, display_id=True)  # type: ignore[no-untyped-call]  # IPython
+
+
+@contextmanager
+def announced(text: str, front: FrontEnd) -> Iterator[None]:
+    """Show *text* while inside; a saved notebook keeps no trace of it."""
+    if front.kind == "terminal":
+        sys.stdout.write(f"{text}\n")
+        yield
+        return
+    content = {"text/plain": text}
+    handle: Any = display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        handle.update(NOTHING, raw=True)
 
 
 class TurnDisplay(Protocol):
@@ -126,7 +142,7 @@ class FinalDisplay(_Watched):
     def end(self) -> State:
         state = super().end()
         if state["turn_id"] is not None and not self._quiet:
-            put(static(state))
+            put(static(state), metadata=ids(state))
         return state
 
 
@@ -182,17 +198,17 @@ class LiveDisplay:
     def end(self) -> State:
         self._view.finish()
         state = self._view.turn()
-        self._leave(static(state) if state["turn_id"] is not None else NOTHING)
+        self._leave(static(state) if state["turn_id"] is not None else NOTHING, ids(state))
         self._view.close()
         return state
 
-    def _leave(self, content: Mapping[str, Any]) -> None:
+    def _leave(self, content: Mapping[str, Any], metadata: dict[str, Any]) -> None:
         if self._view.ready.is_set() or not content:
-            self._handle.update(content, raw=True)
+            self._handle.update(content, raw=True, metadata=metadata)
             return
         # No page showed the view: a console, which does not know updates of displays.
         self._handle.update(NOTHING, raw=True)
-        put(content)
+        put(content, metadata=metadata)
 
     def show(self, request: PermissionRequest) -> None:
         """The view shows it already."""
@@ -235,6 +251,13 @@ def static(state: State) -> dict[str, Any]:
     from op_jupyter.views.static_html import static_bundle
 
     return static_bundle(state)
+
+
+def ids(state: State) -> dict[str, Any]:
+    """The names of a turn, for the metadata of its output; its text holds none."""
+    if state["turn_id"] is None:
+        return {}
+    return {"openprogram": {"session_id": state["session_id"], "turn_id": state["turn_id"]}}
 
 
 def _new_view(

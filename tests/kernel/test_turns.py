@@ -263,6 +263,20 @@ def test_a_session_goes_on_after_a_restart(notebook: Kernel, fake: FakeMessages)
     assert "kernel was restarted" in str(others)
 
 
+def test_the_first_turn_after_a_restart_offers_the_earlier_session(
+    notebook: Kernel, fake: FakeMessages
+) -> None:
+    notebook.finish(agent(notebook, "My name is Ada."))
+    notebook.restart()
+    notebook.run("%load_ext op_jupyter", allow_stdin=True)
+    first = notebook.finish(agent(notebook, "What is my name?"))
+    assert "%agent resume" in str(first.of("display_data")[0]["data"])
+    assert first.displays[0]["data"] == {}  # no trace in the saved notebook
+    assert "Ada" not in str(fake.requests[-1].body["messages"])
+    second = notebook.finish(agent(notebook, "And now?"))
+    assert "%agent resume" not in str(second.of("display_data"))
+
+
 def test_a_killed_kernel_leaves_a_session_that_goes_on(
     notebook: Kernel, fake: FakeMessages
 ) -> None:

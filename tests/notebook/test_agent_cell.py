@@ -42,6 +42,31 @@ def test_a_turn_has_one_display_and_no_second_output(
     assert "text/html" in shown
 
 
+def test_the_ids_are_in_the_metadata(notebook: Notebook, shell: Shell, model: Model) -> None:
+    model.answers(reply("Four."))
+    result = shell.value("%%agent\nWhat is 2 + 2?")
+    named = {"session_id": result.session_id, "turn_id": result.turn_id}
+    assert shell.metadata == [{"openprogram": named}]
+
+
+def test_a_session_is_named_after_its_first_prompt(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("Four."), reply("Nine."))
+    shell.value("%%agent\nWhat is 2 + 2?\nAnswer in a word.")
+    shell.value("%%agent\nAnd 3 * 3?")
+    (info,) = notebook.store.sessions()
+    assert info.title == "What is 2 + 2?…"
+
+
+def test_fresh_and_session_contradict_each_other(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    before = notebook.session.session_id
+    assert isinstance(shell.error("%%agent --fresh --session x\nHello"), UsageError)
+    assert notebook.session.session_id == before
+
+
 def test_a_result_is_shown_again_in_a_later_cell(
     notebook: Notebook, shell: Shell, model: Model
 ) -> None:

@@ -70,7 +70,7 @@ def test_new_begins_a_session_without_ids_in_the_text(notebook: Notebook, shell:
     text = shell.says("%agent new")
     assert notebook.session.session_id != before
     assert notebook.session.session_id not in text
-    assert shell.metadata[-1]["session_id"] == notebook.session.session_id
+    assert shell.metadata[-1]["openprogram"]["session_id"] == notebook.session.session_id
 
 
 def test_resume_of_an_unknown_id_is_an_error_and_the_session_stays(
