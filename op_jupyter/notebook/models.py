@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from op_jupyter import bootstrap
@@ -55,12 +56,32 @@ class DeferredProvider:
             await self._runtime.provider.aclose()
 
 
-@dataclass(frozen=True, slots=True)
 class Service:
-    """What asks the model, and the recorded decisions that go with it."""
+    """What asks the model, and the recorded decisions that go with it.
 
-    runtime: Runtime
-    decisions: RecordedDecisions | None
+    The cassette is opened with the first question: a notebook names it after it has loaded us.
+    """
+
+    def __init__(
+        self,
+        make_runtime: MakeRuntime,
+        chosen: Settings,
+        open_replay: Callable[[], bootstrap.Replay | None],
+    ) -> None:
+        self._replay = cache(open_replay)
+        self.runtime = Runtime(
+            provider=DeferredProvider(lambda: make_runtime(chosen, self._replay()))
+        )
+
+    @property
+    def decisions(self) -> RecordedDecisions | None:
+        """Those of the cassette; None when nothing is recorded or replayed.
+
+        Raises:
+            ConfigurationError, CorruptRecord: there is no usable cassette for a replay.
+        """
+        replay = self._replay()
+        return None if replay is None else replay.decisions
 
 
 class Services:
@@ -71,21 +92,16 @@ class Services:
         self._made: dict[object, Service] = {}
 
     def get(self, chosen: Settings, workspace: Path, notebook: Path | None) -> Service:
-        """The service for these settings; the same one each time.
-
-        Raises:
-            ConfigurationError, CorruptRecord: there is no usable cassette for a replay.
-        """
+        """The service for these settings; the same one each time."""
         values = [(name, setting.value) for name, setting in sorted(chosen.values.items())]
         key = (tuple(values), workspace, notebook)
         if key not in self._made:
-            self._made[key] = self._make(chosen, workspace, notebook)
+            self._made[key] = Service(
+                self._make_runtime,
+                chosen,
+                lambda: bootstrap.open_replay(chosen, workspace=workspace, beside=notebook),
+            )
         return self._made[key]
-
-    def _make(self, chosen: Settings, workspace: Path, notebook: Path | None) -> Service:
-        replay = bootstrap.open_replay(chosen, workspace=workspace, beside=notebook)
-        provider = DeferredProvider(lambda: self._make_runtime(chosen, replay))
-        return Service(Runtime(provider=provider), None if replay is None else replay.decisions)
 
     def close(self) -> None:
         """End all of them."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from op_jupyter import bootstrap
 from op_jupyter.core.nodes import check_session_id
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.engine.context import SessionHandle, install
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
@@ -119,12 +120,7 @@ class Notebook:
         """Lend this notebook's thread, tools and ways to ask to *session*."""
         session.workspace = self.workspace
         session.main_thread = self.lent
-        session.asker = NotebookAsker(
-            lambda: detect(self.shell),
-            self.lent,
-            CallCard(session),
-            decisions=self.service().decisions,
-        )
+        session.asker = _CallAsker(self, session)
         session.offer(lambda: self._default_tools(session))
         session.user_rules = bootstrap.user_rules(self.config.settings())
 
@@ -256,3 +252,33 @@ class Notebook:
         self._services.close()
         install(None)
         self.lent.close()
+
+
+class _CallAsker:
+    """The ways to ask for calls outside of any ``%%agent`` cell, as configured by then."""
+
+    def __init__(self, notebook: Notebook, session: AgentSession) -> None:
+        self._notebook = notebook
+        self._card = CallCard(session)
+
+    def _asker(self) -> NotebookAsker:
+        notebook = self._notebook
+        return NotebookAsker(
+            lambda: detect(notebook.shell),
+            notebook.lent,
+            self._card,
+            decisions=notebook.service().decisions,
+        )
+
+    @property
+    def interactive(self) -> bool:
+        """Whether an answer can come at all."""
+        return self._asker().interactive
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """The answer."""
+        return await self._asker().decide(request)
+
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Somebody answered; a recording keeps it."""
+        self._asker().answered(request, answer)
