@@ -101,8 +101,10 @@ def _play(lesson: Lesson) -> None:
         with NbclientPlayer(lesson, _LIVE) as player:
             session_id = play(player, tell)
     else:
-        with browser_player(lesson, _LIVE, tell) as player:
+        with browser_player(lesson, _LIVE, tell, lesson.folder) as player:
             session_id = play(player, tell)
+            if not player.clicks:
+                raise DemoFailed("no card asked for permission")
     turns = turns_of(lesson.read())
     html = _write_html(lesson)
     _report(lesson, session_id, turns, html)

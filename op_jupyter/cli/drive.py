@@ -26,6 +26,7 @@ CARD_PICTURE: Final = "card.png"
 END_PICTURE: Final = "answer.png"
 _TURN_SECONDS: Final = 180.0
 _LOOK_MS: Final = 100
+_HEIGHT: Final = 1400  # the card and the graph below it fit into one picture
 _SESSION_ID: Final = re.compile(r"\bnb-[A-Za-z0-9._-]*[A-Za-z0-9]")
 
 
@@ -90,8 +91,14 @@ def session_id_in(text: str) -> str:
 
 
 @contextmanager
-def browser_player(lesson: Lesson, env: Mapping[str, str], tell: Tell) -> Iterator[Player]:
-    """A player that uses JupyterLab as a person does, and allows what a card asks for.
+def browser_player(
+    lesson: Lesson, env: Mapping[str, str], tell: Tell, pictures: Path | None = None
+) -> Iterator[BrowserPlayer]:
+    """A player with a server and a browser of its own.
+
+    Args:
+        env: added to the environment of the kernel.
+        pictures: folder for pictures of the first card and of the end.
 
     Raises:
         ConfigurationError: there is no browser, or Jupyter does not start.
@@ -102,16 +109,25 @@ def browser_player(lesson: Lesson, env: Mapping[str, str], tell: Tell) -> Iterat
         running_server(lesson.folder, home=Path(home), env=env) as server,
     ):
         tell(f"JupyterLab runs at {server.url}; opening it in a headless browser")
-        yield _BrowserPlayer(lesson, NotebookPage(browser, server, lesson.name), tell)
+        page = NotebookPage(browser, server, lesson.name, height=_HEIGHT)
+        yield BrowserPlayer(lesson, page, tell, pictures)
 
 
-class _BrowserPlayer:
-    def __init__(self, lesson: Lesson, page: NotebookPage, tell: Tell) -> None:
-        self._lesson = lesson
+class BrowserPlayer:
+    """A player that uses JupyterLab as a person does, and allows what a card asks for.
+
+    Attributes:
+        clicks: cards that were answered.
+    """
+
+    def __init__(
+        self, lesson: Lesson, page: NotebookPage, tell: Tell, pictures: Path | None
+    ) -> None:
+        self.clicks = 0
         self._page = page
         self._tell = tell
+        self._pictures = pictures
         self._numbers = dict(lesson.cells)
-        self._pictured = False
 
     def run(self, cell: str) -> str:
         return self._run(self._numbers[cell])
@@ -126,7 +142,8 @@ class _BrowserPlayer:
 
     def save(self) -> None:
         self._page.save()
-        self._page.screenshot(self._lesson.folder / END_PICTURE)
+        if self._pictures is not None:
+            self._page.screenshot(self._pictures / END_PICTURE)
         if self._page.errors:
             raise DemoFailed(f"the page raised an error: {self._page.errors[0]}")
 
@@ -146,10 +163,11 @@ class _BrowserPlayer:
         button = self._page.outputs(number).get_by_role("button", name="Allow once")
         if button.count() == 0 or button.first.is_disabled():
             return
-        if not self._pictured:
-            self._page.screenshot(self._lesson.folder / CARD_PICTURE)
-            self._pictured = True
+        if self._pictures is not None and not self.clicks:
+            self._page.outputs(number).last.scroll_into_view_if_needed()
+            self._page.screenshot(self._pictures / CARD_PICTURE)
         button.first.click()
+        self.clicks += 1
         self._tell("a card asked for permission while the cell ran; clicked Allow")
 
 
