@@ -59,12 +59,7 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise refusal(path, exc) from exc
-
-
-def refusal(path: str, exc: OSError) -> StoreError:
-    """Our error for what the operating system refused."""
-    return StoreError(f"{exc.filename or path}: {exc.strerror or exc}; nothing was stored")
+        raise StoreError(f"{exc.filename or path}: {exc.strerror or exc}") from exc
 
 
 class ReadSession(RecordedSession):
@@ -254,7 +249,8 @@ class DiskSession(RecordedSession):
         try:
             batch = super()._store(records)
         except OSError as exc:
-            raise refusal(self._path, exc) from exc
+            reason = f"{exc.filename or self._path}: {exc.strerror or exc}"
+            raise StoreError(f"{reason}; nothing was stored") from exc
         for record in [encoded.record for encoded in batch]:
             if events := self._events.follow(record, self._turn_of(record)):
                 self._committer.submit(*self._with_between(events))

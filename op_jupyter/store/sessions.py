@@ -102,7 +102,8 @@ class SessionStore:
 
     def sessions(self, limit: int = 50) -> list[SessionInfo]:
         """The newest first; reads their ``meta.json`` only."""
-        found = [info for session_id in self._ids() if (info := self._describe(session_id))]
+        with translated(self._root):
+            found = [info for session_id in self._ids() if (info := self._describe(session_id))]
         found.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
         return found[:limit]
 
