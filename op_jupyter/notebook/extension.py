@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from op_jupyter.engine.loop import set_waiter
 from op_jupyter.errors import OpenProgramError
+from op_jupyter.notebook.completion import completers
 from op_jupyter.notebook.config import AgentMagics
 from op_jupyter.notebook.display import put
 from op_jupyter.notebook.frontend import detect
@@ -41,6 +42,8 @@ class _Loaded:
         AgentMagic(notebook).register()
         shell.configurables.append(notebook.config)
         self._undo.append(lambda: shell.configurables.remove(notebook.config))
+        for word, completer in completers(notebook).items():
+            self._complete(word, completer)
         self._listen("pre_run_cell", notebook.before_cell)
         self._listen("post_run_cell", notebook.after_cell)
         atexit.register(self.undo)
@@ -48,6 +51,14 @@ class _Loaded:
         set_waiter(notebook.lent.wait)
         self._undo.append(lambda: set_waiter(None))
         self._undo.append(notebook.close)
+
+    def _complete(self, word: str, completer: Callable[[Any, Any], list[str]]) -> None:
+        table = self.shell.strdispatchers["complete_command"].strs
+        self._put_back(table, word)
+        theirs = table.pop(word, None)  # ours goes first, theirs is kept as it is
+        self.shell.set_hook("complete_command", completer, str_key=word)
+        if theirs is not None:
+            table[word].chain.extend(theirs.chain)
 
     def _listen(self, event: str, callback: Callable[[Any], None]) -> None:
         self.shell.events.register(event, callback)

@@ -57,9 +57,16 @@ def arguments(name: str, *flags: Flag) -> Callable[[F], F]:
         magic_arguments(name)(function)  # type: ignore[no-untyped-call]  # IPython
         # A flag that is cut short would change its meaning when another one is added.
         function.parser.allow_abbrev = False  # type: ignore[attr-defined]  # set by IPython
+        vars(function)["flags"] = flags
         return function
 
     return decorate
+
+
+def flags_of(function: Any) -> tuple[Flag, ...]:
+    """The flags that `arguments` gave to *function*."""
+    flags: tuple[Flag, ...] = function.flags
+    return flags
 
 
 def parse(function: Any, line: str) -> argparse.Namespace:
