@@ -1,7 +1,8 @@
 /** The graph of a saved turn: the live view's own list and details, without what needs a kernel. */
 
+import { DetailsPanel } from '../../op_jupyter/views/static/details.js';
 import { h } from '../../op_jupyter/views/static/dom.js';
-import { DetailsPanel, GraphView } from '../../op_jupyter/views/static/graph.js';
+import { GraphView } from '../../op_jupyter/views/static/graph.js';
 
 import type { GraphNode } from './turn';
 

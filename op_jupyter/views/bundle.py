@@ -14,19 +14,9 @@ from importlib.resources import files
 from typing import Final
 
 PARTS: Final = (
-    "text",
-    "dom",
-    "icons",
-    "words",
-    "highlight",
-    "inline",
-    "markdown",
-    "layout",
-    "fold",
-    "graph",
-    "card",
-    "calls",
-    "view",
+    *("text", "dom", "icons", "words", "highlight", "inline", "markdown"),
+    *("layout", "fold", "shapes", "graph", "details", "arguments", "card", "calls"),
+    *("header", "view"),
 )
 _IMPORT: Final = re.compile(r'^import [^;]*? from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)

@@ -299,6 +299,8 @@ def test_a_card_whose_kernel_has_ended_is_expired_and_has_no_answers(open_view: 
     assert "did not run" in card.inner_text()
     assert card.get_by_role("button").count() == 0
     assert view.page.locator(".opv-st").inner_text() == "Interrupted"
+    assert view.page.locator(".opv-call .opv-state").inner_text() == "interrupted"
+    assert "interrupted" in view.page.get_by_role("option").last.inner_text()
     assert not view.page.get_by_role("button", name="Stop").is_visible()
 
 

@@ -12,8 +12,15 @@ export class CallList {
   constructor() {
     this.title = h("span");
     this.list = h("div");
-    this.element = h("div", { class: "opv-calls" }, h("p", { class: "opv-label" }, icon("tool"), this.title), this.list);
+    this.element = h(
+      "div",
+      { class: "opv-calls" },
+      h("p", { class: "opv-label" }, icon("tool"), this.title),
+      this.list,
+    );
     this.rows = new Map();
+    // The kernel is gone: what ran does so no more.
+    this.dead = false;
   }
 
   // Take calls that are new or changed, and the id of the one that waits on a card.
@@ -24,10 +31,11 @@ export class CallList {
         this.rows.set(call.id, row);
         this.list.append(row.element);
       }
-      this.rows.get(call.id).update(call, call.id === waitingId);
+      this.rows.get(call.id).update(call, call.id === waitingId, this.dead);
     }
     if (waitingId !== this.waitingId) {
-      for (const id of [this.waitingId, waitingId]) this.rows.get(id)?.wait(id === waitingId);
+      for (const id of [this.waitingId, waitingId])
+        this.rows.get(id)?.wait(id === waitingId, this.dead);
       this.waitingId = waitingId;
     }
     setText(this.title, `Tool calls, ${this.rows.size}`);
@@ -38,16 +46,22 @@ class CallRow {
   constructor() {
     this.summary = h("summary");
     this.body = h("div", { class: "opv-body" });
-    this.element = h("details", { class: "opv-call", ontoggle: () => this.fill() }, this.summary, this.body);
+    this.element = h(
+      "details",
+      { class: "opv-call", ontoggle: () => this.fill() },
+      this.summary,
+      this.body,
+    );
   }
 
-  wait(waits) {
-    this.update(this.call, waits);
+  wait(waits, dead) {
+    this.update(this.call, waits, dead);
   }
 
-  update(call, waits) {
+  update(call, waits, dead) {
     this.call = call;
-    const look = lookOf(waits ? "waiting" : call.state);
+    const running = dead ? "interrupted" : waits ? "waiting" : "running";
+    const look = lookOf(call.state === "running" ? running : call.state);
     const told = waits ? undefined : ANSWER_WORDS[call.answer];
     const answer = told ? `, ${call.edited ? "edited and " : ""}${told}` : "";
     const word = call.state === "denied" ? look.word : look.word + answer;
@@ -71,7 +85,9 @@ class CallRow {
     replace(
       this.body,
       code ? textBox("Arguments", coloured(code.slice(0, SHOWN_CHARS), language), code) : null,
-      shown ? textBox(call.text ? "Result" : "Output so far", [shown.slice(0, SHOWN_CHARS)], shown) : null,
+      shown
+        ? textBox(call.text ? "Result" : "Output so far", [shown.slice(0, SHOWN_CHARS)], shown)
+        : null,
       code || shown ? null : h("p", { class: "opv-muted" }, "No arguments, no result."),
     );
   }
@@ -81,7 +97,14 @@ function textBox(label, children, whole) {
   const box = h("pre", { class: "opv-box", tabindex: "0", "aria-label": label }, children);
   if (whole.length <= SHOWN_CHARS) return box;
   const all = () => replace(box, whole);
-  box.append("\n", h("button", { type: "button", class: "opv-btn opv-sm", onclick: all }, `Show all ${whole.length} characters`));
+  box.append(
+    "\n",
+    h(
+      "button",
+      { type: "button", class: "opv-btn opv-sm", onclick: all },
+      `Show all ${whole.length} characters`,
+    ),
+  );
   return box;
 }
 
@@ -119,5 +142,8 @@ export function preview(name, text) {
   if (names.length === 1 && /^(code|command)$/.test(names[0])) {
     return oneLine(String(values[names[0]]).trim().replaceAll("\n", "; "), PREVIEW_CHARS);
   }
-  return oneLine(names.map((key) => `${key}=${JSON.stringify(values[key])}`).join(", "), PREVIEW_CHARS);
+  return oneLine(
+    names.map((key) => `${key}=${JSON.stringify(values[key])}`).join(", "),
+    PREVIEW_CHARS,
+  );
 }

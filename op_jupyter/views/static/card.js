@@ -1,13 +1,10 @@
 // The permission card: everything needed to decide, the safe answer focused, one answer taken.
-import { h, replace } from "./dom.js";
-import { leave } from "./graph.js";
-import { colouredLines } from "./highlight.js";
+import { argumentsView, diffSize } from "./arguments.js";
+import { h, leave, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { count, visible } from "./text.js";
 import { ANSWER_WORDS } from "./words.js";
 
-const CUT_LINES = 200;
-const CUT_CHARS = 20_000;
 // A key pressed in the moment in which the card took the focus was not meant for it.
 const ARMED_AFTER_MS = 250;
 const TYPING_MS = 1500;
@@ -40,7 +37,7 @@ export class PermissionCard {
       h("div", {}),
       hints(this.editable() !== null),
     );
-    this.drawerPlace = this.element.children[this.element.children.length - 2];
+    [this.drawerPlace, this.hints] = [...this.element.children].slice(-2);
   }
 
   get question() {
@@ -53,8 +50,11 @@ export class PermissionCard {
     const [, ...parts] = this.question;
     const chip = dangerous
       ? h("span", { class: "opv-chip opv-err" }, icon("alert"), `dangerous: ${lower(dangers[0])}`)
-      : display.kind === "diff" && h("span", { class: "opv-chip opv-off" }, diffSize(display.diff ?? ""));
-    const mark = dangerous ? ["shield", "opv-warn"] : [display.kind === "diff" ? "pencil" : "shield", "opv-run"];
+      : display.kind === "diff" &&
+        h("span", { class: "opv-chip opv-off" }, diffSize(display.diff ?? ""));
+    const mark = dangerous
+      ? ["shield", "opv-warn"]
+      : [display.kind === "diff" ? "pencil" : "shield", "opv-run"];
     return h(
       "div",
       { class: "opv-ct" },
@@ -71,7 +71,15 @@ export class PermissionCard {
     return h(
       "dl",
       { class: "opv-facts" },
-      dangers.length > 1 && fact("Danger", h("ul", {}, dangers.map((danger) => h("li", {}, danger)))),
+      dangers.length > 1 &&
+        fact(
+          "Danger",
+          h(
+            "ul",
+            {},
+            dangers.map((danger) => h("li", {}, danger)),
+          ),
+        ),
       fact("Why", reason, `${this.prefix}-w`),
       fact("Mode", mode && h("code", {}, mode)),
       fact("Touches", touches.length > 0 && list(touches)),
@@ -83,19 +91,30 @@ export class PermissionCard {
     const button = (name, text, key, act, more = {}) =>
       h(
         "button",
-        { type: "button", class: "opv-btn", "data-answer": name, "aria-keyshortcuts": key, onclick: act, ...more },
+        {
+          type: "button",
+          class: "opv-btn",
+          "data-answer": name,
+          "aria-keyshortcuts": key,
+          onclick: act,
+          ...more,
+        },
         name === "edit" && icon("pencil"),
         text,
         h("kbd", { "aria-hidden": "true" }, key),
       );
     const opens = { "aria-expanded": "false" };
-    this.denyButton = button("deny", "Deny", "D", () => this.answer("deny"), { class: "opv-btn opv-safe" });
+    this.denyButton = button("deny", "Deny", "D", () => this.answer("deny"), {
+      class: "opv-btn opv-safe",
+    });
     return h(
       "div",
       { class: "opv-btns" },
       button("allow", "Allow once", "A", () => this.answer("allow")),
-      this.request.rule && button("session", "Allow for this session…", "S", () => this.toggle("session"), opens),
-      this.editable() !== null && button("edit", "Edit first", "E", () => this.toggle("edit"), opens),
+      this.request.rule &&
+        button("session", "Allow for this session…", "S", () => this.toggle("session"), opens),
+      this.editable() !== null &&
+        button("edit", "Edit first", "E", () => this.toggle("edit"), opens),
       h("span", { class: "opv-gap" }),
       this.denyButton,
       button("message", "Deny with message…", "M", () => this.toggle("message"), opens),
@@ -108,7 +127,9 @@ export class PermissionCard {
     if (event.key === "Escape") return this.escape(event);
     const typing = /^(TEXTAREA|INPUT)$/.test(event.target.tagName);
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return undefined;
-    const button = this.element.querySelector(`[aria-keyshortcuts="${CSS.escape(event.key.toUpperCase())}"]`);
+    const button = this.element.querySelector(
+      `[aria-keyshortcuts="${CSS.escape(event.key.toUpperCase())}"]`,
+    );
     if (!button || button.disabled) return undefined;
     event.preventDefault();
     event.stopPropagation();
@@ -132,7 +153,9 @@ export class PermissionCard {
 
   // Put the focus on the safe answer, unless somebody is writing elsewhere.
   takeFocus(lastTyped) {
-    const writing = document.activeElement?.matches?.("textarea, input, [contenteditable]:not([contenteditable=false])");
+    const writing = document.activeElement?.matches?.(
+      "textarea, input, [contenteditable]:not([contenteditable=false])",
+    );
     if (writing && performance.now() - lastTyped < TYPING_MS) return;
     this.focusedAt = performance.now();
     this.denyButton.focus({ preventScroll: true });
@@ -146,7 +169,11 @@ export class PermissionCard {
     for (const button of this.element.querySelectorAll("[aria-expanded]")) {
       button.setAttribute("aria-expanded", String(button.dataset.answer === this.drawer));
     }
-    const drawers = { session: () => this.sessionDrawer(), edit: () => this.editDrawer(), message: () => this.messageDrawer() };
+    const drawers = {
+      session: () => this.sessionDrawer(),
+      edit: () => this.editDrawer(),
+      message: () => this.messageDrawer(),
+    };
     replace(this.drawerPlace, this.drawer && drawers[this.drawer]());
     this.drawerPlace.querySelector("textarea, button")?.focus();
   }
@@ -168,7 +195,13 @@ export class PermissionCard {
         "div",
         { class: "opv-r" },
         short && h("code", label, rule),
-        h("span", { class: "opv-muted" }, "listed by ", h("code", {}, "%agent permissions"), ", can be taken back there"),
+        h(
+          "span",
+          { class: "opv-muted" },
+          "listed by ",
+          h("code", {}, "%agent permissions"),
+          ", can be taken back there",
+        ),
         h("span", { class: "opv-gap" }),
         this.small("Add rule and allow", () => this.answer("allow_session")),
         this.small("Back", () => this.toggle("session")),
@@ -179,13 +212,21 @@ export class PermissionCard {
   messageDrawer() {
     const id = `${this.prefix}-m`;
     const area = h("textarea", { id, rows: 2 });
-    const send = () => (area.value.trim() ? this.answer("deny_message", { message: area.value.trim() }) : area.focus());
+    const send = () =>
+      area.value.trim()
+        ? this.answer("deny_message", { message: area.value.trim() })
+        : area.focus();
     return h(
       "div",
       { class: "opv-drawer" },
       h("label", { for: id }, "Message to the agent. The call is denied, the turn goes on."),
       area,
-      h("div", { class: "opv-r" }, this.small("Deny and send", send), h("span", { class: "opv-muted" }, "Deny without a message ends the turn.")),
+      h(
+        "div",
+        { class: "opv-r" },
+        this.small("Deny and send", send),
+        h("span", { class: "opv-muted" }, "Deny without a message ends the turn."),
+      ),
     );
   }
 
@@ -196,7 +237,8 @@ export class PermissionCard {
     if (names.length === 0) return null;
     const isText = (name) => typeof values[name] === "string";
     if (display.kind === "code") return names.find((name) => values[name] === display.code) ?? "";
-    if (display.kind === "diff") return NEW_TEXT.find((name) => names.includes(name) && isText(name)) ?? "";
+    if (display.kind === "diff")
+      return NEW_TEXT.find((name) => names.includes(name) && isText(name)) ?? "";
     return "";
   }
 
@@ -205,22 +247,41 @@ export class PermissionCard {
     const name = this.editable();
     const values = this.request.arguments;
     const proposal = name ? values[name] : JSON.stringify(values, null, 2);
-    const area = h("textarea", { id, class: "opv-mono", spellcheck: "false", rows: Math.min(16, Math.max(3, proposal.split("\n").length)) });
+    const area = h("textarea", {
+      id,
+      class: "opv-mono",
+      spellcheck: "false",
+      rows: Math.min(16, Math.max(3, proposal.split("\n").length)),
+    });
     area.value = proposal;
     const said = h("span", { class: "opv-muted", role: "status" }, "no change yet");
     area.addEventListener("input", () => replace(said, difference(proposal, area.value)));
     const allow = () => {
       const edited = name ? { ...values, [name]: area.value } : parsed(area.value);
-      if (edited === null) replace(said, h("span", { class: "opv-err" }, "This is not a JSON object; nothing was sent."));
+      if (edited === null)
+        replace(
+          said,
+          h("span", { class: "opv-err" }, "This is not a JSON object; nothing was sent."),
+        );
       else this.answer("allow", area.value === proposal ? {} : { arguments: edited });
     };
-    const what = name ? (this.request.display.kind === "code" ? "the code" : "the new text") : "the arguments";
+    const what = name
+      ? this.request.display.kind === "code"
+        ? "the code"
+        : "the new text"
+      : "the arguments";
     return h(
       "div",
       { class: "opv-drawer" },
       h("label", { for: id }, `Edit ${what}, then allow. The agent is told that you changed it.`),
       area,
-      h("div", { class: "opv-r" }, this.small("Allow edited", allow), this.small("Discard my edit", () => this.toggle("edit")), said),
+      h(
+        "div",
+        { class: "opv-r" },
+        this.small("Allow edited", allow),
+        this.small("Discard my edit", () => this.toggle("edit")),
+        said,
+      ),
     );
   }
 
@@ -230,11 +291,18 @@ export class PermissionCard {
     if (this.answered) return;
     this.answered = answer;
     this.element.focus({ preventScroll: true });
-    for (const control of this.element.querySelectorAll("button, textarea")) control.disabled = true;
+    this.hints.remove();
+    for (const control of this.element.querySelectorAll("button, textarea"))
+      control.disabled = true;
     const edited = more.arguments ? ", edited" : "";
-    const said = h("p", { class: "opv-sent", role: "status" }, `${ANSWER_WORDS[answer]}${edited}: sent, waiting for the kernel`);
+    const said = h(
+      "p",
+      { class: "opv-sent", role: "status" },
+      `${ANSWER_WORDS[answer]}${edited}: sent, waiting for the kernel`,
+    );
     replace(this.drawerPlace, said);
-    const late = "sent, but the kernel has not replied. If it was restarted, this card has expired and the call did not run.";
+    const late =
+      "sent, but the kernel has not replied. If it was restarted, this card has expired and the call did not run.";
     setTimeout(() => replace(said, `${ANSWER_WORDS[answer]}${edited}: ${late}`), PATIENCE_MS);
     this.decide({ answer, ...more });
   }
@@ -242,7 +310,8 @@ export class PermissionCard {
 
 // What stays of a card that nobody will answer any more.
 export function expiredCard(request) {
-  const code = request.display?.code ?? request.display?.diff ?? JSON.stringify(request.arguments ?? {});
+  const code =
+    request.display?.code ?? request.display?.diff ?? JSON.stringify(request.arguments ?? {});
   const lines = code.split("\n");
   const [, ...question] = questionOf(request);
   return h(
@@ -255,7 +324,11 @@ export function expiredCard(request) {
       h("h3", {}, question),
       h("span", { class: "opv-chip opv-off" }, icon("expired"), "expired"),
     ),
-    h("p", { class: "opv-note" }, "This approval belongs to a kernel that has ended. It was not answered and the call did not run."),
+    h(
+      "p",
+      { class: "opv-note" },
+      "This approval belongs to a kernel that has ended. It was not answered and the call did not run.",
+    ),
     h(
       "pre",
       { class: "opv-box" },
@@ -286,114 +359,27 @@ export function questionOf({ tool, display = {} }) {
     return [`${verb} ${display.path}?`, `${verb} `, h("code", {}, display.path ?? "file"), "?"];
   }
   if (display.kind === "code") {
-    const what = { python: "Python code", shell: "shell command", bash: "shell command", sh: "shell command" };
+    const what = {
+      python: "Python code",
+      shell: "shell command",
+      bash: "shell command",
+      sh: "shell command",
+    };
     const text = `Run this ${what[display.language] ?? "code"}?`;
     return [text, text];
   }
   return [`Call ${tool}?`, "Call ", h("code", {}, tool), "?"];
 }
 
-function argumentsView(request) {
-  const { display = {}, tool } = request;
-  if (display.kind === "diff") return diffView(display);
-  if (display.kind === "code") {
-    const marked = display.lines ?? {};
-    const lines = colouredLines(display.code ?? "", display.language);
-    const rows = lines.map((line, index) => codeRow(line, index + 1, marked[String(index + 1)]));
-    const dangerous = Object.keys(marked).length;
-    const label = `Full arguments of ${tool}, ${count(lines.length, "line")}${dangerous ? `, ${dangerous} marked dangerous` : ""}`;
-    return [cutBox("opv-code", label, rows, Object.keys(marked).map(Number)), otherArguments(request)];
-  }
-  const lines = JSON.stringify(request.arguments ?? {}, null, 2).split("\n");
-  const rows = lines.map((line, index) => codeRow([line], index + 1));
-  return cutBox("opv-code", `Full arguments of ${tool}`, rows, []);
-}
-
-// Arguments beside the code itself: nothing that would run may be hidden.
-function otherArguments({ arguments: values = {}, display }) {
-  const others = Object.entries(values).filter(([, value]) => value !== display.code);
-  if (others.length === 0) return null;
-  const lines = JSON.stringify(Object.fromEntries(others), null, 2).split("\n").slice(1, -1);
-  const rows = lines.map((line, index) => codeRow([line.slice(2)], index + 1));
-  return cutBox("opv-code", "Other arguments", rows, []);
-}
-
-function codeRow(children, number, danger) {
-  const cells = [h("b", {}, String(number)), h("span", { class: "opv-err" }, danger && icon("alert"))];
-  if (!danger) return h("div", { class: "opv-ln" }, cells, h("span", {}, children), h("span"));
-  const indent = /^\s*/.exec(typeof children[0] === "string" ? children[0] : "")[0];
-  const rest = indent ? [children[0].slice(indent.length), ...children.slice(1)] : children;
-  return h("div", { class: "opv-ln opv-bad" }, cells, h("span", {}, indent, h("u", {}, rest)), h("span", { class: "opv-why" }, danger));
-}
-
-function diffView({ path, diff = "" }) {
-  const rows = [];
-  let [before, after] = [0, 0];
-  for (const line of diff.replace(/\n$/, "").split("\n")) {
-    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
-    if (hunk) [before, after] = [Number(hunk[1]), Number(hunk[2])];
-    if (!hunk && before + after === 0) continue;
-    const [kind, old, fresh] = hunk
-      ? ["hunk", "", ""]
-      : line.startsWith("+")
-        ? ["add", "", after++]
-        : line.startsWith("-")
-          ? ["del", before++, ""]
-          : line.startsWith("\\")
-            ? ["hunk", "", ""]
-            : ["", before++, after++];
-    rows.push(diffRow(kind, old, fresh, hunk || kind === "hunk" ? line : line.slice(1), path));
-  }
-  return cutBox("opv-code opv-diff", `Unified diff of ${path}`, rows, []);
-}
-
-function diffRow(kind, old, fresh, text, path) {
-  const sign = { add: "+", del: "−" }[kind] ?? "";
-  const spoken = { add: "added: ", del: "removed: " }[kind];
-  const language = /\.pyi?$/.test(path ?? "") && kind !== "hunk" ? "python" : "";
-  return h(
-    "div",
-    { class: `opv-ln ${kind ? `opv-${kind}` : ""}` },
-    h("b", {}, String(old)),
-    h("b", {}, String(fresh)),
-    h("i", { "aria-hidden": "true" }, sign),
-    h("span", {}, spoken && h("span", { class: "opv-sr" }, spoken), colouredLines(text, language)[0]),
-  );
-}
-
-// Huge arguments are cut, except for the lines that are marked; a button shows the rest.
-function cutBox(className, label, rows, marked) {
-  const place = h("div", { class: className, tabindex: "0", role: "region", "aria-label": label });
-  let chars = 0;
-  const end = rows.findIndex((row, index) => index >= CUT_LINES || (chars += row.textContent.length) > CUT_CHARS);
-  if (end < 0) return replace(place, rows);
-  const shown = Math.max(end, 1);
-  const beyond = marked.filter((number) => number > shown).map((number) => rows[number - 1]);
-  const rest = rows.length - shown;
-  const button = h(
-    "button",
-    { type: "button", class: "opv-btn opv-sm opv-all", onclick: () => replace(place, rows) },
-    rest > 0 ? `Show all ${rows.length} lines (${rest} more)` : `Show all ${chars} characters`,
-  );
-  if (rest === 0) replace(place, h("div", { class: "opv-ln" }, h("b"), h("span"), h("span", {}, rows[0].textContent.slice(0, CUT_CHARS))), button);
-  else replace(place, rows.slice(0, shown), button, beyond);
-  return place;
-}
-
 const lower = (text) => text.charAt(0).toLowerCase() + text.slice(1).replace(/\.$/, "");
-
-function diffSize(diff) {
-  const lines = diff.split("\n");
-  const added = lines.filter((line) => /^\+(?!\+\+ )/.test(line)).length;
-  const removed = lines.filter((line) => /^-(?!-- )/.test(line)).length;
-  return `+${added} −${removed} lines`;
-}
 
 function difference(one, other) {
   if (one === other) return "no change yet";
   const before = new Set(one.split("\n"));
   const changed = other.split("\n").filter((line) => !before.has(line)).length;
-  return changed === 1 ? "1 line differs from the proposal" : `${changed} lines differ from the proposal`;
+  return changed === 1
+    ? "1 line differs from the proposal"
+    : `${changed} lines differ from the proposal`;
 }
 
 function parsed(text) {

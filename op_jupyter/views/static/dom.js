@@ -52,3 +52,14 @@ export function setText(element, text) {
 export function show(element, wanted) {
   if (element.hidden === wanted) element.hidden = !wanted;
 }
+
+// Give the focus back to the notebook.
+export function leave(element) {
+  document.activeElement?.blur();
+  const cell = element.closest(".jp-Cell, .cell");
+  const home = cell?.closest(".jp-Notebook, #notebook-container") ?? null;
+  for (const target of [cell, home]) {
+    target?.focus({ preventScroll: true });
+    if (target && document.activeElement === target) return;
+  }
+}

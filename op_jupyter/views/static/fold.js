@@ -51,6 +51,10 @@ export class TurnFold {
     this.state = state;
     this.nodes = new Map(state.nodes.map((node) => [node.id, node]));
     this.calls = new Map(state.calls.map((call) => [call.id, call]));
+    this.touchAll();
+  }
+
+  touchAll() {
     // Ids of nodes and calls that changed since somebody last looked.
     this.touched = new Set(this.nodes.keys());
     this.touchedCalls = new Set(this.calls.keys());

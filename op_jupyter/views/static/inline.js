@@ -143,8 +143,12 @@ class InlineParser {
     const count = this.match(run)[0].length;
     const before = this.source[this.at - 1] ?? " ";
     const after = this.source[this.at + count] ?? " ";
-    const left = !/\s/.test(after) && (!PUNCTUATION.test(after) || /\s/.test(before) || PUNCTUATION.test(before));
-    const right = !/\s/.test(before) && (!PUNCTUATION.test(before) || /\s/.test(after) || PUNCTUATION.test(after));
+    const left =
+      !/\s/.test(after) &&
+      (!PUNCTUATION.test(after) || /\s/.test(before) || PUNCTUATION.test(before));
+    const right =
+      !/\s/.test(before) &&
+      (!PUNCTUATION.test(before) || /\s/.test(after) || PUNCTUATION.test(after));
     const inWord = char === "_";
     this.push({
       type: "mark",
@@ -198,7 +202,11 @@ class InlineParser {
     const found = this.match(ENTITY);
     if (!found) return this.text("&");
     const code = found[2] ? Number(found[2]) : Number.parseInt(found[3], 16);
-    const value = found[1] ? ENTITIES[found[1]] : code > 0 && code <= 0x10ffff ? String.fromCodePoint(code) : "\ufffd";
+    const value = found[1]
+      ? ENTITIES[found[1]]
+      : code > 0 && code <= 0x10ffff
+        ? String.fromCodePoint(code)
+        : "\ufffd";
     this.push({ type: "text", value });
     this.at += found[0].length;
   }

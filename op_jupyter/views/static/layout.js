@@ -52,7 +52,8 @@ export class Layout {
   loopKey(node, caller, before) {
     if (!this.fold) return null;
     const kind = node.kind === "summary" ? "function" : node.kind;
-    if (caller) return CODE.has(caller.kind) ? JSON.stringify([caller.id, "", kind, node.name]) : null;
+    if (caller)
+      return CODE.has(caller.kind) ? JSON.stringify([caller.id, "", kind, node.name]) : null;
     return CODE.has(kind) ? JSON.stringify(["", before ? before.id : "", kind, node.name]) : null;
   }
 

@@ -103,16 +103,31 @@ const RENDERERS = {
   },
   rule: () => h("hr"),
   quote(lines, depth) {
-    return h("blockquote", {}, renderBlocks(lines.map((line) => line.replace(QUOTE, "")), depth + 1));
+    return h(
+      "blockquote",
+      {},
+      renderBlocks(
+        lines.map((line) => line.replace(QUOTE, "")),
+        depth + 1,
+      ),
+    );
   },
   list: renderList,
   table: renderTable,
   indented(lines) {
-    return codeBlock(lines.map((line) => dedent(line, 4)).join("\n").trimEnd(), "");
+    return codeBlock(
+      lines
+        .map((line) => dedent(line, 4))
+        .join("\n")
+        .trimEnd(),
+      "",
+    );
   },
   paragraph(lines) {
     const underline = lines.length > 1 ? UNDERLINE.exec(lines.at(-1)) : null;
-    const text = (underline ? lines.slice(0, -1) : lines).map((line) => line.trimStart()).join("\n");
+    const text = (underline ? lines.slice(0, -1) : lines)
+      .map((line) => line.trimStart())
+      .join("\n");
     const tag = underline ? (underline[1][0] === "=" ? "h3" : "h4") : "p";
     return h(tag, {}, inline(text.trimEnd()));
   },
@@ -135,7 +150,8 @@ function closes(line, ticks) {
 
 function fenceEnd(lines, at) {
   const ticks = FENCE.exec(lines[at])[2];
-  for (let end = at + 1; end < lines.length; end += 1) if (closes(lines[end], ticks)) return end + 1;
+  for (let end = at + 1; end < lines.length; end += 1)
+    if (closes(lines[end], ticks)) return end + 1;
   return lines.length;
 }
 
@@ -147,7 +163,9 @@ function quoteEnd(lines, at) {
 
 // A plain line that goes on with the paragraph before it, without that one's marker.
 function isLazy(lines, at) {
-  return lines[at].trim() !== "" && kindOf(lines, at)[0] === "paragraph" && lines[at - 1].trim() !== "";
+  return (
+    lines[at].trim() !== "" && kindOf(lines, at)[0] === "paragraph" && lines[at - 1].trim() !== ""
+  );
 }
 
 function indentedEnd(lines, at) {
@@ -210,7 +228,8 @@ function renderList(lines, depth) {
   const items = [];
   let width = 0;
   for (const line of lines) {
-    const item = indentOf(line) < Math.max(width, 1) && isItem(line, bullet) ? ITEM.exec(line) : null;
+    const item =
+      indentOf(line) < Math.max(width, 1) && isItem(line, bullet) ? ITEM.exec(line) : null;
     if (item) {
       width = widthOf(item);
       items.push([item[4] ?? ""]);
@@ -234,7 +253,10 @@ function itemChildren(lines, loose, depth) {
 // -- tables
 
 function cells(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
+  const inner = line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(?<!\\)\|$/, "");
   return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 
@@ -257,10 +279,23 @@ function renderTable(lines) {
     return cell.startsWith(":") ? "opv-mid" : "opv-num";
   });
   const row = (tag, texts) =>
-    h("tr", {}, head.map((_, index) => h(tag, { class: aligned[index] }, inline(texts[index] ?? ""))));
+    h(
+      "tr",
+      {},
+      head.map((_, index) => h(tag, { class: aligned[index] }, inline(texts[index] ?? ""))),
+    );
   return h(
     "div",
     { class: "opv-scroll" },
-    h("table", {}, h("thead", {}, row("th", head)), h("tbody", {}, lines.slice(2).map((line) => row("td", cells(line))))),
+    h(
+      "table",
+      {},
+      h("thead", {}, row("th", head)),
+      h(
+        "tbody",
+        {},
+        lines.slice(2).map((line) => row("td", cells(line))),
+      ),
+    ),
   );
 }

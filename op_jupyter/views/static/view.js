@@ -1,13 +1,14 @@
 // The live view of one turn: header, answer, plan, card, calls, graph.
 import { CallList, preview } from "./calls.js";
 import { announcement, answeredCard, expiredCard, PermissionCard } from "./card.js";
-import { h, replace, setText, show } from "./dom.js";
+import { DetailsPanel } from "./details.js";
+import { h, leave, replace, setText, show } from "./dom.js";
 import { isOver, outcomeWord, TurnFold, waitingNode } from "./fold.js";
-import { DetailsPanel, GraphView, leave } from "./graph.js";
+import { GraphView } from "./graph.js";
+import { activity, capital, Header, outcomeNote } from "./header.js";
 import { icon } from "./icons.js";
 import { MarkdownBox } from "./markdown.js";
-import { count } from "./text.js";
-import { ANSWER_WORDS, lookOf, seconds, thousands } from "./words.js";
+import { ANSWER_WORDS } from "./words.js";
 
 const KERNEL_PATIENCE_MS = 2500;
 const TWICE_MS = 1000;
@@ -33,7 +34,12 @@ class TurnView {
     this.noteBoxes = [];
     this.plan = h("aside", { class: "opv-plan", "aria-label": "Plan" });
     this.thinking = h("pre", { class: "opv-box opv-thinking", tabindex: "0" });
-    this.thinkingFold = h("details", { class: "opv-think" }, h("summary", {}, "Thinking"), this.thinking);
+    this.thinkingFold = h(
+      "details",
+      { class: "opv-think" },
+      h("summary", {}, "Thinking"),
+      this.thinking,
+    );
     this.said = h("div", { class: "opv-said" }, this.notes, this.thinkingFold, this.answer.element);
     this.two = h("div", { class: "opv-two" }, this.said, this.plan);
     this.outcome = h("div", { class: "opv-outcome" });
@@ -149,7 +155,8 @@ class TurnView {
 
   noteTyping(event) {
     const writes = event.key.length === 1 || event.key === "Backspace";
-    if (writes && !event.ctrlKey && !event.metaKey && !event.altKey) this.lastTyped = performance.now();
+    if (writes && !event.ctrlKey && !event.metaKey && !event.altKey)
+      this.lastTyped = performance.now();
   }
 
   // -- drawing, at most once a frame
@@ -171,32 +178,55 @@ class TurnView {
       this.paintSaved();
       return;
     }
-    this.header.update(state, { expired: this.expired, stopping: this.stopping, now: Date.now() + this.skew });
+    this.header.update(state, {
+      expired: this.expired,
+      stopping: this.stopping,
+      now: Date.now() + this.skew,
+    });
     this.paintSaid(state);
     this.paintPlan(state.plan);
     this.paintOutcome(state);
     this.paintCard(state);
+    this.paintDeath(this.expired && !isOver(state));
     const { nodes, calls } = this.fold.takeTouched();
     show(this.calls.element, state.calls.length > 0);
     this.calls.update(calls, state.permission?.id ?? null);
     show(this.graphPlace, state.nodes.length > 0);
-    for (const call of calls) this.graph.labels.set(call.node_id, preview(call.name, call.arguments));
+    for (const call of calls)
+      this.graph.labels.set(call.node_id, preview(call.name, call.arguments));
     this.graph.update(nodes, waitingNode(state));
     this.details.refresh();
     this.speak(state);
     this.root.dataset.status = this.expired && !isOver(state) ? "expired" : outcomeWord(state);
   }
 
+  paintDeath(dead) {
+    if (dead === this.graph.dead) return;
+    this.graph.dead = this.calls.dead = dead;
+    this.fold.touchAll();
+  }
+
   // Without a kernel only the widget's own few words are left.
   paintSaved() {
     const waited = performance.now() - (this.since ?? performance.now());
     const gone = waited >= KERNEL_PATIENCE_MS - 50 || this.expired;
-    for (const part of [this.cardPlace, this.calls.element, this.graphPlace, this.plan, this.notes, this.thinkingFold]) show(part, false);
+    for (const part of [
+      this.cardPlace,
+      this.calls.element,
+      this.graphPlace,
+      this.plan,
+      this.notes,
+      this.thinkingFold,
+    ])
+      show(part, false);
     const saved = this.model.get("state") ?? {};
     show(this.two, gone && Boolean(saved.answer));
     if (gone && saved.answer) this.answer.update(saved.answer);
-    this.header.wait(gone ? (saved.status === "running" ? "interrupted" : (saved.status ?? "interrupted")) : null);
-    const words = "No kernel answers for this view, so it shows what was saved. Nothing was run again.";
+    this.header.wait(
+      gone ? (saved.status === "running" ? "interrupted" : (saved.status ?? "interrupted")) : null,
+    );
+    const words =
+      "No kernel answers for this view, so it shows what was saved. Nothing was run again.";
     show(this.outcome, gone);
     if (gone) replace(this.outcome, h("p", { class: "opv-note" }, words));
   }
@@ -218,7 +248,8 @@ class TurnView {
     this.paintCursor(state.draft !== "" && !isOver(state) && !this.expired);
     setText(this.thinking, state.reasoning);
     show(this.thinkingFold, state.reasoning !== "");
-    const anything = shownNotes.length > 0 || text !== "" || state.reasoning !== "" || state.plan.length > 0;
+    const anything =
+      shownNotes.length > 0 || text !== "" || state.reasoning !== "" || state.plan.length > 0;
     show(this.two, anything);
   }
 
@@ -228,7 +259,9 @@ class TurnView {
       return;
     }
     const last = this.answer.element.lastElementChild;
-    const inside = last?.matches("p, h3, h4, h5, h6") ? last : (last?.querySelector(":scope > li:last-child") ?? this.answer.element);
+    const inside = last?.matches("p, h3, h4, h5, h6")
+      ? last
+      : (last?.querySelector(":scope > li:last-child") ?? this.answer.element);
     inside.append(this.cursor);
   }
 
@@ -250,8 +283,18 @@ class TurnView {
         "ol",
         {},
         steps.map(({ text, status }) => {
-          const [name, tone, spoken, className] = looks[status] ?? ["todo", "opv-off", "to do: ", null];
-          return h("li", { class: className }, h("span", { class: tone }, icon(name)), h("span", {}, h("span", { class: "opv-sr" }, spoken), text));
+          const [name, tone, spoken, className] = looks[status] ?? [
+            "todo",
+            "opv-off",
+            "to do: ",
+            null,
+          ];
+          return h(
+            "li",
+            { class: className },
+            h("span", { class: tone }, icon(name)),
+            h("span", {}, h("span", { class: "opv-sr" }, spoken), text),
+          );
         }),
       ),
     );
@@ -267,15 +310,24 @@ class TurnView {
     replace(
       this.outcome,
       h("p", { class: "opv-note" }, words.note),
-      words.error && h("p", { class: "opv-error" }, h("b", { class: "opv-err" }, words.code), words.code && ": ", words.error),
+      words.error &&
+        h(
+          "p",
+          { class: "opv-error" },
+          h("b", { class: "opv-err" }, words.code),
+          words.code && ": ",
+          words.error,
+        ),
     );
   }
 
   paintCard(state) {
     const request = state.permission;
-    if (request && this.expired) return this.holdCard(`expired ${request.id}`, () => expiredCard(request));
+    if (request && this.expired)
+      return this.holdCard(`expired ${request.id}`, () => expiredCard(request));
     if (request) return this.openCard(request);
-    if (state.resolved && Object.hasOwn(ANSWER_WORDS, state.resolved.answer)) return this.holdCard(`answered ${state.resolved.id}`, () => answeredCard(state.resolved));
+    if (state.resolved && Object.hasOwn(ANSWER_WORDS, state.resolved.answer))
+      return this.holdCard(`answered ${state.resolved.id}`, () => answeredCard(state.resolved));
     return this.holdCard("", () => null);
   }
 
@@ -301,140 +353,23 @@ class TurnView {
   speak(state) {
     if (!state.permission) setText(this.alert, "");
     const step = state.step ? `Step ${state.step}. ` : "";
-    const words = isOver(state) ? `Turn ${outcomeWord(state)}.` : `${step}${capital(activity(state))}.`;
+    const words = isOver(state)
+      ? `Turn ${outcomeWord(state)}.`
+      : `${step}${capital(activity(state))}.`;
     setText(this.polite, words);
     this.root.setAttribute("aria-label", `Agent turn, ${outcomeWord(state)}`);
   }
 
   tick() {
     if (this.loaded && !isOver(this.fold.state) && !this.expired) {
-      this.header.update(this.fold.state, { expired: this.expired, stopping: this.stopping, now: Date.now() + this.skew });
+      this.header.update(this.fold.state, {
+        expired: this.expired,
+        stopping: this.stopping,
+        now: Date.now() + this.skew,
+      });
     }
   }
 }
-
-// One line: what goes on, for how long, at what cost, and the way to stop it.
-class Header {
-  constructor(stop) {
-    this.status = h("span", { class: "opv-st" });
-    this.facts = h("span", { class: "opv-facts-line" });
-    this.canStop = true;
-    this.button = h(
-      "button",
-      { type: "button", class: "opv-btn opv-sm", "aria-label": "Stop: interrupt this turn", title: "Interrupt this turn", onclick: stop },
-      icon("cancelled"),
-      h("span", {}, "Stop"),
-    );
-    this.also = h("span", { class: "opv-hint" }, "or ", h("kbd", {}, "I"), " ", h("kbd", {}, "I"));
-    this.element = h("div", { class: "opv-hd", tabindex: "-1" }, this.status, this.facts, h("span", { class: "opv-gap" }), this.button, this.also);
-  }
-
-  update(state, { expired, stopping, now }) {
-    const over = isOver(state);
-    const [look, word] = headline(state, expired);
-    this.setStatus(look, word);
-    const parts = facts(state, now, expired);
-    const key = JSON.stringify(parts);
-    if (key !== this.factsKey) replace(this.facts, parts.map((part) => h("span", { class: "opv-m" }, part)));
-    this.factsKey = key;
-    show(this.button, !over && !expired && this.canStop);
-    show(this.also, !over && !expired && this.canStop);
-    this.button.disabled = stopping;
-    setText(this.button.lastElementChild, stopping ? "Stopping…" : "Stop");
-  }
-
-  get stops() {
-    return !this.button.hidden && !this.button.disabled;
-  }
-
-  setStatus(look, word) {
-    const key = `${look.icon} ${word}`;
-    if (key === this.statusKey) return;
-    this.statusKey = key;
-    this.status.className = `opv-st opv-${look.tone}`;
-    const spins = look.icon === "running" ? "opv-i opv-spin" : "opv-i";
-    replace(this.status, icon(look.icon, { class: spins }), h("span", {}, word));
-  }
-
-  // Before a kernel has answered, or when none does.
-  wait(savedStatus) {
-    this.setStatus(savedStatus ? lookOf(savedStatus) : lookOf("running"), savedStatus ? capital(lookOf(savedStatus).word) : "Waiting for the kernel");
-    replace(this.facts);
-    show(this.button, false);
-    show(this.also, false);
-  }
-}
-
-function headline(state, expired) {
-  if (isOver(state)) {
-    const word = outcomeWord(state);
-    return [lookOf(word), capital(word)];
-  }
-  if (expired) return [lookOf("interrupted"), "Interrupted"];
-  if (state.permission) return [lookOf("waiting"), "Waiting for you"];
-  return [lookOf("running"), "Running"];
-}
-
-function facts(state, now, expired) {
-  const parts = [];
-  const steps = state.outcome?.steps || state.step;
-  if (steps) parts.push(isOver(state) ? count(steps, "step") : `step ${steps}`);
-  if (expired && !isOver(state)) parts.push("kernel ended");
-  else if (state.permission) parts.push("1 call parked, nothing runs");
-  else if (!isOver(state)) parts.push(activity(state));
-  const elapsed = isOver(state) ? state.outcome.seconds : state.started_at_ms === null ? null : Math.max(0, Math.floor((now - state.started_at_ms) / 1000));
-  if (elapsed !== null && !state.permission && !expired) parts.push(isOver(state) ? seconds(elapsed) : `${elapsed} s`);
-  const tokens = totals(state);
-  if (tokens && !state.permission) parts.push(tokens);
-  return parts.filter(Boolean);
-}
-
-function activity(state) {
-  if (state.permission) return "waiting for your answer";
-  if (state.phase === "compacting") return "shortening the history";
-  if (state.phase === "running_tools") {
-    const running = state.calls.findLast((call) => call.state === "running");
-    return running ? `running ${running.name}` : "running tools";
-  }
-  if (state.phase === "running_model") {
-    if (state.draft) return "writing the answer";
-    return state.reasoning ? "thinking" : "waiting for the model";
-  }
-  return "starting";
-}
-
-function totals(state) {
-  let [input, output] = [0, 0];
-  for (const node of state.nodes) {
-    input += node.input_tokens ?? 0;
-    output += node.output_tokens ?? 0;
-  }
-  return input + output > 0 ? `${thousands(input)} in / ${thousands(output)} out tokens` : "";
-}
-
-// What a turn without an answer leaves the reader to know.
-function outcomeNote(state, expired) {
-  const word = outcomeWord(state);
-  if (word === "running") {
-    return expired ? { note: "The kernel ended during this turn. Nothing was run again. The next turn continues this session; kernel variables are gone." } : null;
-  }
-  if (word === "completed") return null;
-  const finished = state.calls.filter((call) => call.state === "succeeded").length;
-  const kept = `the ${count(finished, "finished call")} ${finished === 1 ? "is" : "are"} kept`;
-  const denied = state.calls.findLast((call) => call.state === "denied");
-  const byPerson = ["click", "stdin", "terminal"].includes(denied?.how);
-  const who = byPerson ? "You denied this call." : "The call was denied.";
-  const notes = {
-    denied: `${who} It did not run and the turn ended. Your next cell goes on from here.`,
-    cancelled: `You stopped the turn. The unfinished answer was dropped; ${kept}.`,
-    interrupted: "The kernel ended during this turn. Nothing was run again.",
-    failed: `The turn ended without an answer; ${kept}. Run the cell again to try once more.`,
-  };
-  const { code, message } = state.outcome;
-  return { note: notes[word] ?? notes.failed, code: word === "cancelled" ? "" : code, error: word === "cancelled" ? "" : message };
-}
-
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function render({ model, el }) {
   return new TurnView(model, el).start();

@@ -1,0 +1,184 @@
+// The panel beside the graph: one node in full.
+import { h, replace } from "./dom.js";
+import { icon } from "./icons.js";
+import { lookOf, seconds, thousands } from "./words.js";
+
+export class DetailsPanel {
+  // `ask(id)` wants a node's input and output, or is null; `act(action, id)` does something.
+  constructor(graph, { ask, act }) {
+    this.graph = graph;
+    this.ask = ask;
+    this.act = act;
+    this.actions = [];
+    this.known = new Map();
+    this.notes = new Map();
+    this.row = null;
+    this.node = null;
+    this.element = h("aside", { class: "opv-details", "aria-label": "Node details" });
+    this.draw();
+  }
+
+  look(row, node) {
+    this.row = row;
+    this.node = node;
+    this.request();
+    this.draw();
+  }
+
+  // The graph changed; follow if that changed the node that is looked at.
+  refresh() {
+    if (!this.node) return;
+    this.row = this.graph.layout.rowOf.get(this.node.id);
+    this.request();
+    this.draw();
+  }
+
+  request() {
+    const asked = this.known.get(this.node.id);
+    if (!this.ask || asked?.status === this.node.status) return;
+    this.known.set(this.node.id, { ...asked, status: this.node.status });
+    this.ask(this.node.id);
+  }
+
+  receive({ id, input, output }) {
+    this.known.set(id, { ...this.known.get(id), input: asText(input), output: asText(output) });
+    if (this.node?.id === id) this.draw();
+  }
+
+  note({ id, text }) {
+    this.notes.set(id, String(text));
+    if (this.node?.id === id) this.draw();
+  }
+
+  draw() {
+    const { row, node } = this;
+    if (!node) {
+      replace(this.element, h("p", { class: "opv-muted" }, "Choose a row to see it in full."));
+      return;
+    }
+    const key = JSON.stringify([
+      node,
+      row.members.length,
+      this.known.get(node.id),
+      this.notes.get(node.id),
+      this.actions,
+    ]);
+    if (key === this.key) return;
+    this.key = key;
+    const { input, output } = this.known.get(node.id) ?? {};
+    const note = this.notes.get(node.id);
+    replace(
+      this.element,
+      h(
+        "h4",
+        {},
+        h("span", { class: `opv-r-${row.kind}` }, icon(row.kind)),
+        h("code", {}, node.name),
+        row.members.length > 1 && h("span", { class: "opv-muted" }, `×${row.members.length}`),
+      ),
+      row.members.length > 1 && this.pager(),
+      this.facts(),
+      input === undefined && this.graph.labelOf(node)
+        ? box("Text", this.graph.labelOf(node))
+        : null,
+      input ? box("Input", input) : null,
+      output ? box("Output", output) : null,
+      note ? h("div", { role: "status" }, box("Note", note)) : null,
+      this.buttons(),
+    );
+  }
+
+  pager() {
+    const { call } = this.graph;
+    const total = this.row.members.length;
+    const step = (text, label, to) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "opv-btn opv-sm opv-step",
+          "aria-label": label,
+          disabled: to < 0 || to >= total,
+          onclick: () => this.graph.select(this.row.row, to),
+        },
+        text,
+      );
+    return h(
+      "div",
+      { class: "opv-pager" },
+      step("‹", "Previous call", call - 1),
+      h("span", {}, `call ${call + 1} of ${total}`),
+      step("›", "Next call", call + 1),
+    );
+  }
+
+  facts() {
+    const { row, node } = this;
+    const status = this.graph.layout.statusOf.get(node.id);
+    const look = lookOf(status);
+    const caller = row.caller ? this.graph.nodes.get(row.caller) : null;
+    const tokens =
+      node.input_tokens === undefined
+        ? "none"
+        : `${thousands(node.input_tokens)} in / ${thousands(node.output_tokens ?? 0)} out`;
+    const link =
+      caller &&
+      h(
+        "button",
+        { type: "button", class: "opv-link", onclick: () => this.graph.selectNode(caller.id) },
+        caller.name,
+      );
+    const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+    return h(
+      "dl",
+      {},
+      fact("Role", row.kind),
+      fact("Status", h("span", { class: `opv-${look.tone}` }, icon(look.icon), " ", look.word)),
+      fact("Caller", link ?? "none"),
+      fact("Tokens", tokens),
+      fact("Time", seconds(node.seconds) || "none"),
+    );
+  }
+
+  buttons() {
+    const id = this.node.id;
+    const button = (name, text, act) =>
+      h("button", { type: "button", class: "opv-btn opv-sm", onclick: act }, icon(name), text);
+    const offered = {
+      fork: () => button("fork", "Fork here", () => this.act("fork", id)),
+      rewind: () => button("undo", "Rewind here", () => this.act("rewind", id)),
+      show_prompt: () =>
+        this.node.kind === "model"
+          ? button("text", "Show prompt", () => this.act("show_prompt", id))
+          : null,
+    };
+    return h(
+      "div",
+      { class: "opv-acts" },
+      button("copy", "Copy id", () => this.copy(id)),
+      this.actions.map((action) => offered[action]?.()),
+    );
+  }
+
+  async copy(id) {
+    try {
+      await navigator.clipboard.writeText(id);
+      this.note({ id, text: `copied: ${id}` });
+    } catch {
+      // No access to the clipboard here: show the id, so that it can be copied by hand.
+      this.note({ id, text: id });
+    }
+  }
+}
+
+function box(label, text) {
+  return [
+    h("p", { class: "opv-label" }, label),
+    h("pre", { class: "opv-box", tabindex: "0", "aria-label": label }, text),
+  ];
+}
+
+function asText(value) {
+  if (value === null || value === undefined) return "";
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+}
