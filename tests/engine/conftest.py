@@ -1,36 +1,20 @@
-"""A session in memory, a scripted model, and tools that do nothing but tell."""
+"""A session in memory; and no test may leave anything behind on the background loop."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
-from op_jupyter.engine import registry
+from op_jupyter.engine import loop, registry
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.store.memory import MemoryStore
 
-
-@dataclass
-class ScriptedAsker:
-    """Answers cards from a list; keeps every request.  With no answers left it waits."""
-
-    answers: list[PermissionAnswer] = field(default_factory=list)
-    requests: list[PermissionRequest] = field(default_factory=list)
-    interactive: bool = True
-    heard: list[PermissionAnswer] = field(default_factory=list)
-
-    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
-        self.requests.append(request)
-        if not self.answers:
-            await asyncio.Event().wait()
-        return self.answers.pop(0)
-
-    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
-        self.heard.append(answer)
+LEFT_SECONDS = 5.0
 
 
 @pytest.fixture
@@ -43,3 +27,20 @@ def session(store: MemoryStore) -> Iterator[AgentSession]:
     opened = registry.acquire(store, store.create_session("s1"))
     yield opened
     registry.release(opened)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_on_the_loop() -> Iterator[None]:
+    """A task that is still there, destroyed while pending, or failed unheard, is an error."""
+    background = loop.background_loop()
+    complaints: list[dict[str, Any]] = []
+    background.set_exception_handler(lambda _loop, context: complaints.append(context))
+    yield
+    deadline = time.monotonic() + LEFT_SECONDS
+    while (left := asyncio.all_tasks(background)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    gc.collect()
+    background.set_exception_handler(None)
+    assert not left
+    assert complaints == []
+    assert background.is_running()

@@ -2,129 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from op_jupyter.core.messages import MISSING_RESULT, TextBlock, TextDelta, ToolResultBlock, ToolSpec
-from op_jupyter.core.permissions import Effect, PermissionAnswer
-from op_jupyter.core.turn import NOT_EXECUTED, Outcome
+from op_jupyter.core.messages import MISSING_RESULT, TextBlock, TextDelta
+from op_jupyter.core.permissions import PermissionAnswer
+from op_jupyter.core.turn import NOT_EXECUTED
 from op_jupyter.engine import loop, registry
-from op_jupyter.engine.runtime import Runtime
-from op_jupyter.engine.session import AgentSession, TurnStart
+from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import (
     Busy,
     EmptyInput,
     PermissionNotPending,
     ProviderConnectionError,
     ReloadRequired,
-    StoreError,
     TurnNotActive,
 )
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import HANG, Gate, ScriptedProvider, call, reply
-from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
-from op_jupyter.tools.toolset import Toolset
-from tests.engine.conftest import ScriptedAsker
-
-ALLOW = PermissionAnswer("allow", "click")
-DENY = PermissionAnswer("deny", "click")
-
-
-@dataclass
-class FakeTool:
-    """A tool that keeps its calls; *act* decides what happens."""
-
-    name: str = "look"
-    effect: Effect = "read"
-    timeout: float | None = None
-    trusted: bool = False
-    act: Callable[[Mapping[str, Any]], Any] = lambda arguments: "seen"
-    calls: list[Mapping[str, Any]] = field(default_factory=list)
-    gate: Gate | None = None
-
-    @property
-    def spec(self) -> ToolSpec:
-        schema = {
-            "type": "object",
-            "properties": {"what": {"type": "string"}},
-            "additionalProperties": False,
-        }
-        return ToolSpec(self.name, "Look at something.", schema)
-
-    def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
-        return CallDescription()
-
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        self.calls.append(arguments)
-        if self.gate is not None:
-            await self.gate.pass_through()
-        value = self.act(arguments)
-        return value if isinstance(value, ToolOutput) else ToolOutput((TextBlock(str(value)),))
-
-
-def run(
-    session: AgentSession,
-    provider: ScriptedProvider,
-    tools: Sequence[FakeTool] = (),
-    prompt: str = "do it",
-    asker: ScriptedAsker | None = None,
-    **options: Any,
-) -> Outcome:
-    start = TurnStart(
-        (TextBlock(prompt),),
-        Runtime(provider=provider, max_retries=0),
-        tools=Toolset(tools),
-        asker=asker or ScriptedAsker(),
-        **options,
-    )
-    return loop.run_sync(session.run_turn, start)[1]
-
-
-def start_in_background(
-    session: AgentSession,
-    provider: ScriptedProvider,
-    tools: Sequence[FakeTool] = (),
-    **options: Any,
-) -> tuple[str, loop.Job[Outcome]]:
-    start = TurnStart(
-        (TextBlock("do it"),),
-        Runtime(provider=provider, max_retries=0),
-        tools=Toolset(tools),
-        asker=options.pop("asker", None) or ScriptedAsker(),
-        **options,
-    )
-    turn_id = loop.run_sync(session.start_turn, start).turn_id
-    return turn_id, loop.submit(session.wait, turn_id)
-
-
-def tool_nodes(session: AgentSession) -> list[Any]:
-    return [n for n in session.dag if n.metadata.get("kind") == "tool"]
-
-
-def states(session: AgentSession) -> list[str]:
-    return [n.output["state"] for n in tool_nodes(session)]
-
-
-def texts(session: AgentSession) -> list[str]:
-    return [n.output["content"][0]["text"] for n in tool_nodes(session)]
-
-
-def kinds(session: AgentSession) -> list[str]:
-    return [e.update.kind for e in session.replay_updates(0) or ()]
-
-
-def results_in(provider: ScriptedProvider, index: int = -1) -> list[ToolResultBlock]:
-    return [
-        block
-        for message in provider.requests[index].messages
-        for block in message.content
-        if isinstance(block, ToolResultBlock)
-    ]
+from tests.engine.harness import (
+    ALLOW,
+    DENY,
+    FailingStore,
+    FakeTool,
+    ScriptedAsker,
+    kinds,
+    results_in,
+    run,
+    start_in_background,
+    states,
+    texts,
+    tool_nodes,
+    wait_phase,
+)
 
 
 def test_no_tool_call_is_one_model_call_and_completes(session: AgentSession) -> None:
@@ -325,21 +237,6 @@ def test_a_broken_stream_is_never_a_message_and_runs_no_tool(
     assert run(session, ScriptedProvider(reply("fine"))).text == "fine"
 
 
-async def wait_phase(session: AgentSession, phase: str) -> None:
-    reached = asyncio.Event()
-    here = asyncio.get_running_loop()
-
-    def listen(envelope: Any) -> None:
-        if envelope.update.data.get("phase") == phase:
-            here.call_soon_threadsafe(reached.set)
-
-    unsubscribe = session.subscribe(listen)
-    if session.snapshot().runtime.get("phase") == phase:
-        reached.set()
-    await asyncio.wait_for(reached.wait(), 5)
-    unsubscribe()
-
-
 @pytest.mark.parametrize("where", ["first event", "mid-stream", "approval", "tool"])
 def test_cancel_leaves_truthful_results_and_a_usable_session(
     session: AgentSession, where: str
@@ -486,34 +383,6 @@ def test_a_listener_that_raises_is_dropped_and_harms_nobody(session: AgentSessio
     session.subscribe(lambda e: seen.append(e.sequence))
     assert run(session, ScriptedProvider(reply("ok"))).status == "completed"
     assert seen == list(range(1, len(seen) + 1))
-
-
-class FailingStore:
-    """An open session whose writes fail from the *n*-th on."""
-
-    def __init__(self, inner: Any, allowed: int) -> None:
-        self._inner = inner
-        self.left = allowed
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if name not in (
-            "append",
-            "update",
-            "begin_turn",
-            "end_turn",
-            "record_decision",
-            "set_meta",
-        ):
-            return value
-
-        def write(*args: Any, **kwargs: Any) -> Any:
-            if self.left <= 0:
-                raise StoreError("disk full")
-            self.left -= 1
-            return value(*args, **kwargs)
-
-        return write
 
 
 @pytest.mark.parametrize("allowed", range(12))
