@@ -1,0 +1,110 @@
+"""The lesson with the embedded model itself: nothing recorded, nothing scripted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kernel.harness import Kernel
+
+from op_jupyter.cli.lesson import SETUP, lesson_folder
+from op_jupyter.providers.local_model import is_installed
+
+pytestmark = [
+    pytest.mark.localmodel,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(not is_installed(), reason="op-jupyter local install was not run"),
+]
+
+SALES = "order,region,units,unit_price\n" + "".join(
+    f"{n},north,{n * 7 % 50},{n * 1.75 + 3:.2f}\n" for n in range(1, 41)
+)
+
+
+def test_one_live_turn_calls_the_function_and_tells_its_number(tmp_path: Path) -> None:
+    shutil.copytree(lesson_folder() / "data", tmp_path / "data")
+    notebook = json.loads((lesson_folder() / "quickstart.ipynb").read_text())
+    sources = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
+    env = {
+        "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
+        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_REPLAY": "off",
+        "OPENPROGRAM_MODEL": "",
+    }
+    kernel = Kernel(Path(sys.executable), env, tmp_path)
+    try:
+        for cell in SETUP:
+            kernel.check(sources[cell])
+        kernel.check("%agent allow column_stat")
+        asked = kernel.run(sources["question"], timeout=300)
+        expected = kernel.check('print(column_stat("body_mass_g", "mean"))')
+    finally:
+        kernel.shutdown()
+
+    assert asked.status == "ok", asked.reply
+    (shown,) = asked.displays
+    turn = shown["data"]["application/vnd.openprogram.turn+json"]
+    assert [call["result"] for call in turn["calls"]] == [expected]
+    assert expected in turn["answer_markdown"]
+
+
+def demo(
+    tmp_path: Path, *arguments: str, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`op-jupyter demo --headless` with sessions and output in the test's folder."""
+    env = {
+        **os.environ,
+        "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
+        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        **({} if path is None else {"PATH": path}),
+    }
+    code = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
+    out = str(tmp_path / "out")
+    return subprocess.run(
+        [sys.executable, "-c", code, "demo", "--headless", "--out", out, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_demo_asks_about_a_csv_it_has_never_seen(tmp_path: Path) -> None:
+    csv = tmp_path / "sales.csv"
+    csv.write_text(SALES)
+
+    done = demo(tmp_path, "--csv", str(csv))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert written == {"sales.ipynb", "sales.html", "card.png", "answer.png"}
+    assert done.stdout.count("clicked Allow") == 2
+    assert "restarted the kernel; resuming session nb-" in done.stdout
+    assert "session  nb-" in done.stdout
+    html = (tmp_path / "out" / "sales.html").read_text()
+    assert "unit_price" in html
+    assert "OpenProgram: completed" in html
+
+
+def test_the_demo_without_a_browser_says_so_and_goes_on(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    git = shutil.which("git")
+    assert git is not None
+    (tools / "git").symlink_to(git)
+
+    done = demo(tmp_path, path=str(tools))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no Chromium on the path" in done.stdout
+    assert "the rule `allow column_stat` stands in for the card" in done.stdout
+    assert "4201.75" in done.stdout
+    written = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert written == {"quickstart.ipynb", "quickstart.html"}
