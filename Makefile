@@ -28,6 +28,7 @@ demo: setup  ## open JupyterLab with the quickstart (HEADLESS=1: drive it in a h
 test: setup  ## everything: lessons, kernels, browser, embedded model
 	@$(PREPARE) chromium
 	@$(PREPARE) kernels
+	@$(BIN)/op-jupyter local install
 	@$(PYTEST)
 
 test-fast: setup  ## the inner loop: no kernels, no browser, nothing slow
