@@ -19,7 +19,7 @@ def source(tmp_path: Path) -> Path:
     copy = tmp_path / "source"
     built = shutil.ignore_patterns("node_modules", "__pycache__")
     copy.mkdir()
-    for name in ("op_jupyter", "labextension"):
+    for name in ("op_jupyter", "labextension", "notebooks"):
         shutil.copytree(ROOT / name, copy / name, ignore=built)
     shutil.rmtree(copy / "op_jupyter" / "labextension", ignore_errors=True)
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
@@ -75,3 +75,10 @@ def test_the_wheel_holds_the_alias_the_kernel_and_the_type_marker(source: Path) 
     assert {"openprogram.py", "op_jupyter/py.typed"} <= files
     assert "op_jupyter/_openprogram.py" not in files
     assert [file for file in files if file.endswith("kernels/openprogram/kernel.json")]
+
+
+def test_the_wheel_holds_the_lesson_that_the_demo_plays(source: Path) -> None:
+    _, files = build_without_node(source)
+
+    lessons = {file.partition("data/share/op-jupyter/notebooks/")[2] for file in files} - {""}
+    assert lessons == {"quickstart.ipynb", "data/README.md", "data/penguins.csv"}

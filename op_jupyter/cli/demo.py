@@ -9,6 +9,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,11 @@ from op_jupyter.views.static_html import MIME_TYPE
 
 # Live, whatever this shell is set to; the model is the lesson's own choice.
 _LIVE: Final = {"OPENPROGRAM_REPLAY": "off", "OPENPROGRAM_MODEL": "", "OPENPROGRAM_MODE": ""}
+_NEEDED: Final = {
+    "jupyterlab": '"op-jupyter[lab]"',
+    "xllamacpp": '"op-jupyter[local]"',
+    "pandas": "pandas",
+}
 
 
 def run_demo(out: Path, *, csv: Path | None = None, headless: bool = False) -> None:
@@ -39,6 +45,7 @@ def run_demo(out: Path, *, csv: Path | None = None, headless: bool = False) -> N
         ConfigurationError: something that it needs is missing.
         DemoFailed: played, it did not go as it should.
     """
+    _check_packages()
     folder = out.absolute()
     if headless:
         _play(prepare_lesson(folder, csv))
@@ -52,6 +59,12 @@ def _prepare_model() -> None:
     from op_jupyter.providers.local_model import install
 
     install(_Clock().tell)
+
+
+def _check_packages() -> None:
+    missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigurationError(f"the demo needs more packages: pip install {' '.join(missing)}")
 
 
 class _Clock:

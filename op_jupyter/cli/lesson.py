@@ -131,10 +131,8 @@ def read_table(path: Path) -> Table:
     Raises:
         ConfigurationError: it cannot be read, or has no column of numbers.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise ConfigurationError("the demo needs pandas: pip install pandas") from None
+    import pandas
+
     for encoding in _ENCODINGS:
         try:
             with path.open(encoding=encoding, newline="") as file:
