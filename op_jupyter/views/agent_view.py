@@ -102,11 +102,6 @@ class AgentView(anywidget.AnyWidget):
         """Take one update; quick, from any thread."""
         self._live.feed(envelope)
 
-    @property
-    def turn_id(self) -> str | None:
-        """The turn that is shown; None until it starts."""
-        return self._live.turn_id
-
     def turn(self) -> State:
         """The turn's state so far, as `static_html.static_bundle` takes it."""
         return self._live.state()

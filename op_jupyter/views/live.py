@@ -78,12 +78,6 @@ class LiveTurn:
             for wire in held:
                 self._take(wire)
 
-    @property
-    def turn_id(self) -> str | None:
-        """The turn that is followed; None until it is known."""
-        with self._lock:
-            return self._turn_id
-
     def state(self) -> State:
         """A copy of the turn's state so far."""
         with self._lock:

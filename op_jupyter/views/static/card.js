@@ -18,7 +18,7 @@ export class PermissionCard {
     this.decide = decide;
     this.drawer = null;
     this.answered = null;
-    this.focusedAt = Number.POSITIVE_INFINITY;
+    this.focusedAt = Number.NEGATIVE_INFINITY;
     this.prefix = `opv-card-${request.id}`.replace(/[^\w-]/g, "_");
     this.element = h(
       "section",
@@ -127,14 +127,18 @@ export class PermissionCard {
     if (event.key === "Escape") return this.escape(event);
     const typing = /^(TEXTAREA|INPUT)$/.test(event.target.tagName);
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return undefined;
-    const button = this.element.querySelector(
-      `[aria-keyshortcuts="${CSS.escape(event.key.toUpperCase())}"]`,
-    );
+    const presses = event.key === "Enter" || event.key === " ";
+    const letter = CSS.escape(event.key.toUpperCase());
+    const button = presses
+      ? event.target.closest("[data-answer]")
+      : this.element.querySelector(`[aria-keyshortcuts="${letter}"]`);
     if (!button || button.disabled) return undefined;
+    const armed = performance.now() - this.focusedAt > ARMED_AFTER_MS;
+    const decides = !button.hasAttribute("aria-expanded");
+    if (presses && (armed || !decides)) return undefined;
     event.preventDefault();
     event.stopPropagation();
-    const safe = button === this.denyButton || button.hasAttribute("aria-expanded");
-    if (safe || performance.now() - this.focusedAt > ARMED_AFTER_MS) button.click();
+    if (!presses && (armed || !decides)) button.click();
     return undefined;
   }
 
