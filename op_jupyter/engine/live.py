@@ -34,6 +34,7 @@ class LiveTurn:
     phase: Phase = Phase.STARTING
     step: int = 0
     pending: PendingCard | None = None
+    begun: bool = False
     cancelling: bool = False
     task: asyncio.Task[Outcome] | None = None
     outcome: Outcome | None = None
@@ -52,6 +53,13 @@ class LiveTurn:
             raise RuntimeError(f"turn {self.id}: no way from {self.phase.value} to {phase.value}")
         self.phase = phase
         self.publish(Update("phase_changed", {"phase": phase.value, "step": self.step}))
+
+    def cancel(self) -> None:
+        """Have the turn stop where it is.  One that has not begun stops as soon as it does."""
+        self.cancelling = True
+        # Cancelling a task before its first step would end it with nothing stored or told.
+        if self.begun and self.task is not None:
+            self.task.cancel()
 
     def publish(self, update: Update) -> None:
         """Show something of this turn; a bare call shows its nodes and cards alone."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import os
 import threading
@@ -32,22 +33,25 @@ class Job(Generic[T]):
 
     def cancel(self) -> None:
         """Ask the work to stop; it may still tidy up, so wait for `future`."""
-        if self._loop is not None:
+        if self._loop is None:  # interrupted before it was started
+            self.future.cancel()
+        else:
             self._loop.call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def _start(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
-        context = contextvars.copy_context()
-        self._loop = loop
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        """Run *coroutine* on the loop, with a copy of the caller's context.  Once only."""
+        loop, context = background_loop(), contextvars.copy_context()
 
         def begin() -> None:
             self._task = loop.create_task(coroutine, context=context)
             self._task.add_done_callback(self._settle)
 
         loop.call_soon_threadsafe(begin)
+        self._loop = loop
 
     def _settle(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -68,7 +72,11 @@ class _Background:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            # Whoever awaits a task that raised one of these is told by the task.  asyncio lets
+            # them end the loop as well, which everybody else still needs.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
 
 
 _lock = threading.Lock()
@@ -113,7 +121,7 @@ def on_background_loop() -> bool:
 def submit(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw: P.kwargs) -> Job[T]:
     """Start *function* on the loop with a copy of the caller's context."""
     job: Job[T] = Job()
-    job._start(background_loop(), function(*args, **kw))
+    job.start(function(*args, **kw))
     return job
 
 
@@ -130,8 +138,9 @@ def run_sync(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw:
             "a synchronous call on the background loop would wait for itself for ever; "
             "use the async form (`await llm.aio(...)`, `await runtime.async_exec(...)`)"
         )
-    job = submit(function, *args, **kw)
+    job: Job[T] = Job()
     try:
+        job.start(function(*args, **kw))
         _wait(job.future)
     except BaseException:
         job.cancel()

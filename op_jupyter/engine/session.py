@@ -231,6 +231,7 @@ class AgentSession:
         return None if stored is None else stored.id
 
     async def _run(self, turn: LiveTurn, start: TurnStart) -> Outcome:
+        turn.begun = True
         try:
             turn.outcome = await run_turn(self, turn, start)
         finally:
@@ -273,10 +274,7 @@ class AgentSession:
         Raises:
             TurnNotActive: another turn, or none, is active.
         """
-        turn = self._live(turn_id)
-        turn.cancelling = True
-        if turn.task is not None:
-            turn.task.cancel()
+        self._live(turn_id).cancel()
 
     async def resolve_permission(
         self, turn_id: str, tool_call_id: str, answer: PermissionAnswer
@@ -331,9 +329,8 @@ class AgentSession:
     async def shutdown(self) -> None:
         """Cancel what runs and wait for its end."""
         for turn in [t for t in (self._active, *self._calls.values()) if t is not None]:
-            turn.cancelling = True
+            turn.cancel()
             if turn.task is not None:
-                turn.task.cancel()
                 await turn.ended.wait()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ of `run_tool_call` has stored a result first, unless the store itself refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ RESULT_TAIL_CHARS: Final = 6_000
 SHOWN_CHARS: Final = 2_000
 STOP_SECONDS: Final = 2.0
 """How long a cancelled tool may take to stop before its result is written."""
+CANCELLED: Final = "the call was cancelled; what it had done by then is not undone"
 
 _NODE_STATUS: Final[dict[ToolState, NodeStatus]] = {
     "succeeded": "completed",
@@ -73,13 +75,18 @@ class ToolEnv:
 
 @dataclass(slots=True)
 class _Call:
-    """One call under way."""
+    """One call under way.
+
+    Attributes:
+        in_spite: what the tool returned although it had been cancelled.
+    """
 
     env: ToolEnv
     use: ToolUseBlock
     node: Node
     started: float
     metadata: dict[str, Any] = field(default_factory=dict)
+    in_spite: ToolOutput | None = None
 
 
 async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
@@ -95,7 +102,7 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
     try:
         output = await _produce(call, arguments)
     except asyncio.CancelledError:
-        _store(call, _text("cancelled", "the call was cancelled"))
+        _store(call, call.in_spite or _text("cancelled", CANCELLED))
         raise
     except TurnEnd as end:
         state: ToolState = "denied" if end.code == "permission_denied" else "cancelled"
@@ -207,14 +214,22 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
     try:
         done, _ = await asyncio.wait({task}, timeout=tool.timeout)
     except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait({task}, timeout=STOP_SECONDS)
+        call.in_spite = await _stop(task)
         raise
     if done:
         return task.result() if not task.cancelled() else _text("cancelled", "the tool stopped")
+    late = await _stop(task)
+    return late or _text(
+        "failed", f"TimedOut: no result after {tool.timeout:g} seconds; it may go on for a while"
+    )
+
+
+async def _stop(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:
+    """Cancel *task*; what it returned in spite of that, or None."""
     task.cancel()
-    await asyncio.wait({task}, timeout=STOP_SECONDS)
-    return _text("failed", f"TimedOut: no result after {tool.timeout:g} seconds")
+    with contextlib.suppress(asyncio.CancelledError):  # cancelled again: wait no longer
+        await asyncio.wait({task}, timeout=STOP_SECONDS)
+    return task.result() if task.done() and not task.cancelled() else None
 
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:

@@ -40,6 +40,8 @@ async def _outcome(
 ) -> Outcome:
     try:
         user = _store_start(session, turn, start)
+        if turn.cancelling:
+            raise asyncio.CancelledError
         plan = Plan(
             session=session,
             turn=turn,

@@ -8,16 +8,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from op_jupyter.core.messages import TextBlock, ToolResultBlock, ToolSpec
+from op_jupyter.core.messages import (
+    ModelRequest,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    message_from_json,
+)
 from op_jupyter.core.permissions import Effect, PermissionAnswer, PermissionRequest
-from op_jupyter.core.turn import Outcome
+from op_jupyter.core.turn import MODEL_STATE, Outcome
 from op_jupyter.engine import loop
+from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession, TurnStart
 from op_jupyter.errors import StoreError
+from op_jupyter.providers.profile import EndpointProfile
+from op_jupyter.providers.request_body import request_body
+from op_jupyter.testing.message_rules import API_KEY, ServiceRules, violation
 from op_jupyter.testing.providers import Gate, ScriptedProvider
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
-from op_jupyter.tools.toolset import Toolset
+from op_jupyter.tools.toolset import toolset_of
 
 
 @dataclass
@@ -78,34 +88,41 @@ class FakeTool:
 def run(
     session: AgentSession,
     provider: ScriptedProvider,
-    tools: Sequence[FakeTool] = (),
+    tools: Sequence[Any] = (),
     prompt: str = "do it",
     asker: ScriptedAsker | None = None,
     **options: Any,
 ) -> Outcome:
-    start = TurnStart(
+    return loop.run_sync(
+        session.run_turn, turn_start(provider, tools, prompt=prompt, asker=asker, **options)
+    )[1]
+
+
+def turn_start(
+    provider: ScriptedProvider,
+    tools: Sequence[Any] = (),
+    *,
+    prompt: str = "do it",
+    asker: ScriptedAsker | None = None,
+    max_retries: int = 0,
+    **options: Any,
+) -> TurnStart:
+    return TurnStart(
         (TextBlock(prompt),),
-        Runtime(provider=provider, max_retries=0),
-        tools=Toolset(tools),
+        Runtime(provider=provider, max_retries=max_retries),
+        tools=toolset_of(tools),
         asker=asker or ScriptedAsker(),
         **options,
     )
-    return loop.run_sync(session.run_turn, start)[1]
 
 
 def start_in_background(
     session: AgentSession,
     provider: ScriptedProvider,
-    tools: Sequence[FakeTool] = (),
+    tools: Sequence[Any] = (),
     **options: Any,
 ) -> tuple[str, loop.Job[Outcome]]:
-    start = TurnStart(
-        (TextBlock("do it"),),
-        Runtime(provider=provider, max_retries=0),
-        tools=Toolset(tools),
-        asker=options.pop("asker", None) or ScriptedAsker(),
-        **options,
-    )
+    start = turn_start(provider, tools, **options)
     turn_id = loop.run_sync(session.start_turn, start).turn_id
     return turn_id, loop.submit(session.wait, turn_id)
 
@@ -176,3 +193,26 @@ class FailingStore:
             return value(*args, **kwargs)
 
         return write
+
+
+def assert_sound(session: AgentSession) -> None:
+    """Nothing says that it runs; each call asked for has its one result, in order; each prompt
+    renders again to the bytes that were sent."""
+    dag = session.dag
+    assert [n.id for n in dag if n.status == "running"] == []
+    assert [t.id for t in dag.turns.values() if t.status == "running"] == []
+    for node in [n for n in dag if n.role == "llm"]:
+        assert (node.output is not None) is (node.status == "completed")
+        asked = message_from_json(node.output).tool_uses if node.output else ()
+        done = [c for c in dag.children(node.id) if c.metadata.get("kind") == "tool"]
+        assert [c.metadata["tool_call_id"] for c in done] == [use.id for use in asked]
+        assert all(c.output["state"] in MODEL_STATE for c in done)
+        assert request_of(dag, node.id, session.store.read_blob)[1], node.id
+
+
+def assert_sendable(request: ModelRequest) -> None:
+    """The real service would take *request*."""
+    body = request_body(request, EndpointProfile("test", "http://127.0.0.1", "model"))
+    assert violation(body, {"x-api-key": API_KEY}, ServiceRules(models=())) is None
+    uses = [use.id for message in request.messages for use in message.tool_uses]
+    assert len(set(uses)) == len(uses), uses
