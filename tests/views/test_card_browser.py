@@ -41,6 +41,7 @@ def resolve(view: ViewPage, answer: str, how: str = "click") -> None:
 
 def armed(view: ViewPage) -> None:
     """Wait until keys decide: one that was pressed as the card opened was not meant for it."""
+    view.settle()
     now = view.page.evaluate("performance.now()")
     view.page.wait_for_function("now => performance.now() - now > 260", arg=now)
 

@@ -161,7 +161,8 @@ export class PermissionCard {
       "textarea, input, [contenteditable]:not([contenteditable=false])",
     );
     if (writing && performance.now() - lastTyped < TYPING_MS) return;
-    this.focusedAt = performance.now();
+    this.focusedAt = Number.POSITIVE_INFINITY;
+    requestAnimationFrame(() => (this.focusedAt = performance.now())); // now it can be seen
     this.denyButton.focus({ preventScroll: true });
     this.element.scrollIntoView({ block: "nearest" });
   }
