@@ -35,6 +35,7 @@ class Committer:
         self._queue: deque[Event] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._failed: tuple[Event, ...] = ()
         self._working = False
         self._stalled = False
         self._waiting = 0
@@ -91,11 +92,12 @@ class Committer:
             finally:
                 self._done(batch, behind)
 
-    def _done(self, batch: Sequence[Event], behind: str) -> None:
+    def _done(self, batch: tuple[Event, ...], behind: str) -> None:
         with self._changed:
             self.behind = behind
             self._stalled = bool(behind)
             self._working = False
+            self._failed = batch if behind else ()
             if not behind:
                 for _ in batch:
                     self._queue.popleft()
@@ -106,17 +108,23 @@ class Committer:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or (self._queue and not self._stalled))
             deadline = monotonic() + self._interval
-            while self._is_worth_waiting() and (left := deadline - monotonic()) > 0:
+            while (
+                not self._failed
+                and self._is_worth_waiting()
+                and (left := deadline - monotonic()) > 0
+            ):
                 self._changed.wait(left)
             if self._stopping:
                 return ()
             self._working = True
-            return shared(self._queue)
+            # The same once more, not with others: some of it may have been done.
+            return self._failed or shared(self._queue)
 
     def _is_worth_waiting(self) -> bool:
         """Only a few bare calls are there, more may come, and nobody waits."""
         return (
             not self._waiting
+            and not self._failed
             and not self._stopping
             and len(self._queue) < SHARED_CALLS
             and all(map(is_call, self._queue))

@@ -30,7 +30,7 @@ from op_jupyter.store.history import META, History, blob_path
 from op_jupyter.store.journal import BETWEEN, Journal, StoredSegment, Unsafe, list_files
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.lock import WriterLock, this_process
-from op_jupyter.store.objects import MAX_OBJECT_BYTES
+from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.session import (
     RecordedSession,
     check_blob_hash,
@@ -39,7 +39,8 @@ from op_jupyter.store.session import (
 )
 from op_jupyter.store.summary import describe_repair, meta_json
 
-GC_OBJECTS: Final = 8000
+GC_OBJECTS: Final = 7000
+GC_PACKS: Final = 200
 _TEMPORARY: Final = re.compile(r".*\.[0-9a-f]{8}\.tmp")
 
 
@@ -339,7 +340,8 @@ class DiskSession(RecordedSession):
         self._repair(repair)
         self._events.recovering = False
         self._committer.submit(*self._stale())
-        if self._repository.objects.count() > GC_OBJECTS:
+        objects = self._repository.objects
+        if objects.count_loose() > GC_OBJECTS or objects.count_packs() > GC_PACKS:
             with suppress(StoreError):  # without git it stays as it is, which is well enough
                 self.pack()
 

@@ -21,21 +21,20 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from op_jupyter.errors import StoreError
-from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file, remove
+from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file
 from op_jupyter.store.objects import (
     FILE,
-    MAX_OBJECT_BYTES,
     TREE,
     CommitObject,
     Entries,
     GitRefused,
-    LooseObjects,
     NoCommit,
     Refs,
     format_tree,
     parse_commit,
     parse_tree,
 )
+from op_jupyter.store.packs import MAX_OBJECT_BYTES, Objects, Pack
 
 NAME: Final = "op-jupyter"
 EMAIL: Final = "op-jupyter@localhost"
@@ -59,7 +58,7 @@ _ATTRIBUTES: Final = b"* -text -filter -ident\n"
 # Segments of other branches are no untracked files, and `git clean -fd` spares them.
 _EXCLUDE: Final = b"*.tmp\n/history/\n/context/\n"
 _CACHED_TREES: Final = 256
-_packs_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
+_deltas_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
 
 
 class Repository:
@@ -68,10 +67,10 @@ class Repository:
     def __init__(self, folder: str, files: FileSystem, clock: Callable[[], float]) -> None:
         self.git_dir = f"{folder}/.git"
         self._files = files
-        self.objects = LooseObjects(self.git_dir, files)
+        self.objects = Objects(self.git_dir, files)
         self.refs = Refs(self.git_dir, files, clock)
         self._trees: dict[bytes, Entries] = {}
-        self._packs: Any = None
+        self._deltas: Any = None
 
     def check(self) -> None:
         """Refuse a repository that keeps its parts elsewhere, or is of another kind.
@@ -110,7 +109,7 @@ class Repository:
         Raises:
             GitRefused: it is missing or damaged.
         """
-        return self.objects.read(sha) or self._read_packed(sha)
+        return self.objects.read(sha) or self._read_delta(sha)
 
     def commit_object(self, sha: bytes) -> CommitObject:
         """A commit; of an annotated tag, the commit it names."""
@@ -142,20 +141,21 @@ class Repository:
         self._trees[sha] = entries
         return entries
 
-    def _read_packed(self, sha: bytes) -> tuple[bytes, bytes]:
-        with _packs_lock:
+    def _read_delta(self, sha: bytes) -> tuple[bytes, bytes]:
+        """An object that git packed as the difference from another: gitdb knows how."""
+        with _deltas_lock:
             try:
-                if self._packs is None:
+                if self._deltas is None:
                     from gitdb.db import PackedDB  # type: ignore[import-untyped]
 
-                    self._packs = PackedDB(f"{self.git_dir}/objects/pack")
-                if not self._packs.has_object(sha):
-                    self._packs.update_cache(force=True)
-                stream = self._packs.stream(sha)
+                    self._deltas = PackedDB(f"{self.git_dir}/objects/pack")
+                if not self._deltas.has_object(sha):
+                    self._deltas.update_cache(force=True)
+                stream = self._deltas.stream(sha)
                 if stream.size > MAX_OBJECT_BYTES:
                     raise GitRefused(f"git object {sha.hex()} is too large")
                 return stream.type, stream.read()
-            except _pack_errors() as exc:
+            except _delta_errors() as exc:
                 raise GitRefused(
                     f"git object {sha.hex()} is missing or damaged; `git fsck` says more"
                 ) from exc
@@ -217,17 +217,10 @@ class Repository:
         tips = sorted({sha.hex() for sha in self.refs.all().values()})
         if not tips:
             return
-        packs = f"{self.git_dir}/objects/pack"
-        older = [name for name in os.listdir(packs) if name.endswith(".idx")]
-        newest = f"pack-{self._pack_objects(tips)}"
-        packed = _names_in(f"{packs}/{newest}.idx")
-        self._packs = None
-        for sha in packed:
-            remove(f"{self.git_dir}/objects/{sha[:2]}/{sha[2:]}")
-        for name in (name.removesuffix(".idx") for name in older):
-            if name != newest and _names_in(f"{packs}/{name}.idx") <= packed:
-                _remove_pack(f"{packs}/{name}")
-        self.objects.remove_empty_folders()
+        path = f"{self.git_dir}/objects/pack/pack-{self._pack_objects(tips)}"
+        packed = set(Pack(path, read_file(f"{path}.idx")).names())
+        self._deltas = None
+        self.objects.remove_packed(packed, but=path)
 
     def _pack_objects(self, tips: Iterable[str]) -> str:
         """Let git pack what *tips* reach, in a repository of ours with the session's objects."""
@@ -283,21 +276,6 @@ def _tame(home: str) -> dict[str, str]:
     }
 
 
-def _names_in(index: str) -> set[str]:
-    """The objects that a pack holds, from its index."""
-    data = read_file(index)
-    if data[:8] != b"\xfftOc\0\0\0\2":
-        return set()
-    count = int.from_bytes(data[1028:1032])
-    return {data[at : at + 20].hex() for at in range(1032, 1032 + 20 * count, 20)}
-
-
-def _remove_pack(path: str) -> None:
-    if not os.path.exists(f"{path}.keep"):
-        for suffix in ("idx", "rev", "bitmap", "pack"):
-            remove(f"{path}.{suffix}")
-
-
 # --- GitPython --------------------------------------------------------------------------
 
 
@@ -337,13 +315,13 @@ def _tamed_environment() -> Iterator[None]:
 
 
 @cache
-def _database_type() -> Callable[[LooseObjects], Any]:
+def _database_type() -> Callable[[Objects], Any]:
     from gitdb.db import LooseObjectDB
 
     class FsyncODB(LooseObjectDB):  # type: ignore[misc]  # gitdb ships no types
         """What GitPython writes goes to our objects: durable, and no process is spawned."""
 
-        def __init__(self, objects: LooseObjects) -> None:
+        def __init__(self, objects: Objects) -> None:
             super().__init__(objects.root)
             self._objects = objects
 
@@ -362,7 +340,7 @@ class _NoConfig:
         return default
 
 
-def _pack_errors() -> tuple[type[Exception], ...]:
+def _delta_errors() -> tuple[type[Exception], ...]:
     """All that gitdb raises over a missing, foreign or damaged pack."""
     from gitdb.exc import ODBError  # type: ignore[import-untyped]
 

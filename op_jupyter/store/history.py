@@ -35,13 +35,13 @@ from op_jupyter.store.index import build_index
 from op_jupyter.store.journal import MAX_FILE_BYTES
 from op_jupyter.store.objects import (
     FILE,
-    MAX_OBJECT_BYTES,
     TREE,
     CommitObject,
     Entries,
     GitRefused,
     RefMoved,
 )
+from op_jupyter.store.packs import MAX_OBJECT_BYTES
 
 META: Final = "meta.json"
 _OURS: Final = (b"history/", b"context/", b"meta.json")
@@ -74,6 +74,7 @@ class History:
         self._between: list[Between] = []
         self._restarted: set[str] = set()
         self._index_is_stale = False
+        self._tried: tuple[str, bytes] = ("", b"")
 
     def apply(self, events: Sequence[Event]) -> None:
         """Write *events*, which go into one commit; safe to repeat after an error."""
@@ -93,6 +94,7 @@ class History:
                     self._pack(errors)
         finally:
             self._repository.objects.forget()
+            self._repository.objects.release()
 
     # -- turns
 
@@ -111,6 +113,9 @@ class History:
             base=last.turn.base,
             restart=restart,
         )
+        self._repository.objects.release()
+        with suppress(OSError, StoreError):  # it can wait
+            self._repository.objects.tidy()
         if restart:
             self._restarted.discard(last.branch)
 
@@ -135,18 +140,23 @@ class History:
         blobs = blobs.union(*(between.blobs for between in self._between))
         for _ in range(_TRIES):
             tip = repository.refs.read(ref)
+            if self._tried == (message, tip):
+                repository.refs.sync(ref)  # it was done but for this
+                self._between.clear()
+                return
             parent = None if restart else tip or self._commit_of(base)
             tree = self._tree(parent, paths, blobs, meta)
             parents = () if parent is None else (parent,)
             sha = repository.commit(tree, message, parents, authored, int(self._clock()))
             repository.objects.barrier()
+            self._tried = (message, sha)
+            self._commits.add(sha, CommitObject(tree, parents, message), turns)
             try:
                 if tip is not None and tip != parent:
                     self._keep(branch, tip)
                 repository.refs.move(ref, tip, sha)
             except RefMoved:
                 continue  # the user committed meanwhile: on top of that, then
-            self._commits.add(sha, CommitObject(tree, parents, message), turns)
             self._between.clear()
             self._index_is_stale = True
             return

@@ -27,7 +27,8 @@ from op_jupyter.store.journal import (
     parse_path,
     read_segments,
 )
-from op_jupyter.store.objects import MAX_OBJECT_BYTES, Entries, GitRefused, NoCommit, hash_blob
+from op_jupyter.store.objects import Entries, GitRefused, NoCommit
+from op_jupyter.store.packs import MAX_OBJECT_BYTES, name_of
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 
@@ -175,7 +176,7 @@ def _compare_with_git(segment: StoredSegment, folder: Folder) -> None:
     cut_off = (segment.open or segment.torn) and not segment.damages
     if cut_off and path in folder.in_git.segments:
         size = segment.sizes[-1] + segment.torn
-        if hash_blob(folder.read_segment(path)) != folder.in_git.segments[path]:
+        if name_of(b"blob", folder.read_segment(path)) != folder.in_git.segments[path]:
             segment.damages.append(Damage(path, size, "git has more of this file"))
 
 

@@ -1,33 +1,27 @@
-"""git's files, as far as the store writes and reads them itself: loose objects, trees, refs.
+"""git's files, as far as the store writes and reads them itself: trees, commits, refs.
 
-Everything is fsynced, nothing is spawned, no configuration is read.  Packed objects are
-left to whoever knows packs (`git.py`).
+Everything is fsynced, nothing is spawned, no configuration is read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from op_jupyter.errors import StoreError
-from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file, remove
+from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 
 FILE: Final = b"100644"
 TREE: Final = b"40000"
-MAX_OBJECT_BYTES: Final = 256 * 1024 * 1024
 _MAX_REF_BYTES: Final = 4096
+_MAX_PACKED_REFS_BYTES: Final = 64 * 1024 * 1024
 _SHA: Final = re.compile("[0-9a-f]{40}")
-_OWN_TEMPORARY: Final = re.compile(r"tmp_obj_[0-9a-f]{8}_\d+")
 _FOREIGN_LOCK_SECONDS: Final = 60.0  # another git holds the lock of a ref for milliseconds
-_HOUR: Final = 3600.0
-_COMPRESSION: Final = 1  # a segment is written once and packed later; speed counts here
 
 Entries: TypeAlias = dict[bytes, tuple[bytes, bytes]]
 """A tree: name -> (mode, sha as 20 bytes)."""
@@ -45,127 +39,7 @@ class RefMoved(GitRefused):
     """Somebody else moved the branch first."""
 
 
-# --- objects ----------------------------------------------------------------------------
-
-
-class LooseObjects:
-    """Loose objects of a repository; what is written is durable after `barrier`."""
-
-    def __init__(self, git_dir: str, files: FileSystem) -> None:
-        self.root = f"{git_dir}/objects"
-        self._files = files
-        self._pending: list[tuple[int, str, str]] = []
-        self._fresh: dict[str, tuple[bytes, bytes]] = {}
-        self._tag = new_tag()
-
-    def write(self, kind: bytes, data: bytes) -> bytes:
-        """Add an object and return its sha; `barrier` makes it durable."""
-        header = b"%b %d\0" % (kind, len(data))
-        digest = hashlib.sha1(header, usedforsecurity=False)
-        digest.update(data)
-        name = digest.hexdigest()
-        path = f"{self.root}/{name[:2]}/{name[2:]}"
-        if name in self._fresh or self._freshen(path):
-            return digest.digest()
-        pack = zlib.compressobj(_COMPRESSION)
-        packed = pack.compress(header) + pack.compress(data) + pack.flush()
-        temporary = f"{self.root}/tmp_obj_{self._tag}_{len(self._pending)}"
-        fd = self._files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        self._pending.append((fd, temporary, path))
-        self._files.write_all(fd, packed)
-        self._fresh[name] = (kind, data)
-        if len(self._pending) >= 100:
-            self.barrier()
-        return digest.digest()
-
-    def barrier(self) -> None:
-        """Return when every object written so far is on disk under its name."""
-        try:
-            for fd, _, _ in self._pending:
-                self._files.sync(fd)
-            folders = {os.path.dirname(path) for _, _, path in self._pending}
-            # Not remembered: the user's `git gc` removes folders that it has emptied.
-            missing = [folder for folder in folders if not is_folder(folder)]
-            for folder in missing:
-                self._files.mkdir(folder)
-            if missing:
-                self._files.sync_folder(self.root)
-            for _, temporary, path in self._pending:
-                self._files.rename(temporary, path)
-            for folder in folders:
-                self._files.sync_folder(folder)
-        finally:
-            self.forget()
-
-    def forget(self) -> None:
-        """Drop what is not on disk yet."""
-        for fd, temporary, _ in self._pending:
-            self._files.close(fd)
-            with suppress(OSError):
-                remove(temporary)
-        self._pending.clear()
-        self._fresh.clear()
-
-    def read(self, sha: bytes) -> tuple[bytes, bytes] | None:
-        """Kind and bytes of a loose object; None when there is none.
-
-        Raises:
-            GitRefused: it is damaged.
-        """
-        name = sha.hex()
-        if name in self._fresh:
-            return self._fresh[name]
-        path = f"{self.root}/{name[:2]}/{name[2:]}"
-        try:
-            raw = read_file(path, MAX_OBJECT_BYTES)
-        except FileNotFoundError:
-            return None
-        unpack = zlib.decompressobj()
-        try:
-            whole = unpack.decompress(raw, MAX_OBJECT_BYTES)
-        except zlib.error as exc:
-            raise GitRefused(f"git object {name} is damaged; `git fsck` says more") from exc
-        if hashlib.sha1(whole, usedforsecurity=False).digest() != sha:
-            raise GitRefused(f"git object {name} is damaged; `git fsck` says more")
-        header, _, data = whole.partition(b"\0")
-        return header.split(b" ")[0], data
-
-    def count(self) -> int:
-        """About how many there are, judged like git by one folder of 256."""
-        with suppress(OSError):
-            return len(os.listdir(f"{self.root}/17")) * 256
-        return 0
-
-    def remove_empty_folders(self) -> None:
-        """Remove the folders that packing has emptied."""
-        for name in os.listdir(self.root):
-            if len(name) == 2:
-                with suppress(OSError):
-                    os.rmdir(f"{self.root}/{name}")
-
-    def clear_leftovers(self, now: float) -> None:
-        """Remove what a dead process left half written; another git's files get an hour."""
-        for folder, ours in ((self.root, "tmp_obj_"), (f"{self.root}/pack", "tmp_")):
-            with suppress(FileNotFoundError), os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith(ours) and (
-                        _OWN_TEMPORARY.fullmatch(entry.name)
-                        or now - entry.stat(follow_symlinks=False).st_mtime > _HOUR
-                    ):
-                        remove(entry.path)
-
-    def _freshen(self, path: str) -> bool:
-        # Like git: a prune that runs at this moment must not take an old object from us.
-        try:
-            os.utime(path, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
-
-
-def hash_blob(data: bytes) -> bytes:
-    """The sha under which git keeps a file of this content."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
+# --- trees and commits -----------------------------------------------------------------
 
 
 def parse_tree(data: bytes) -> Entries:
@@ -258,6 +132,10 @@ class Refs:
         self._files.make_folders(self._git_dir, os.path.dirname(ref))
         self._swap(path, new.hex().encode() + b"\n", lambda: self._check(ref, old))
 
+    def sync(self, ref: str) -> None:
+        """Make a move durable of which that is not known."""
+        self._files.sync_folder(os.path.dirname(f"{self._git_dir}/{ref}"))
+
     def head(self) -> str:
         """What HEAD says: ``ref: refs/heads/main``, or a commit; "" when there is no HEAD."""
         with suppress(OSError, UnicodeDecodeError):
@@ -348,12 +226,12 @@ class Refs:
 
     def _packed(self) -> dict[str, bytes]:
         try:
-            lines = read_file(f"{self._git_dir}/packed-refs", MAX_OBJECT_BYTES).decode().split("\n")
+            text = read_file(f"{self._git_dir}/packed-refs", _MAX_PACKED_REFS_BYTES).decode()
         except FileNotFoundError:
             return {}
         except (OSError, UnicodeDecodeError) as exc:
             raise GitRefused(f"packed-refs cannot be read ({exc})") from exc
-        pairs = [line.split(" ", 1) for line in lines if _SHA.match(line)]
+        pairs = [line.split(" ", 1) for line in text.split("\n") if _SHA.match(line)]
         return {ref: bytes.fromhex(sha) for sha, ref in (p for p in pairs if len(p) == 2)}
 
 

@@ -1,6 +1,7 @@
 """Whatever the disk refuses, and wherever: nothing acknowledged is lost, nothing else breaks."""
 
 import errno
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,20 @@ def reopened(root: Path) -> Picture:
     assert session.status.git_behind == ""
     session.close()
     assert picture(store.load("s")) == found
+    committed = commits_of_turns(root / "s")
+    assert sorted(committed) == sorted(found_turn.id for found_turn in found["turns"])
     return found
+
+
+def commits_of_turns(folder: Path) -> list[str]:
+    """The turns that commits say they are of; each should be there once."""
+    log = subprocess.run(
+        ["git", "-C", str(folder), "log", "--all", "--format=%(trailers:key=Turn-Id,valueonly)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return log.stdout.split()
 
 
 def count_calls(root: Path, files: FaultyFileSystem) -> int:
