@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from op_jupyter.engine import hooks as _hooks
 
 if TYPE_CHECKING:
+    from op_jupyter.bootstrap import create_runtime
     from op_jupyter.engine.context import current_session
     from op_jupyter.engine.function import agentic_function
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
-    from op_jupyter.bootstrap import create_runtime
     from op_jupyter.store.sessions import SessionStore
 
 __version__ = "0.1.0"
