@@ -136,9 +136,15 @@ def turns_of(notebook: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _write_html(lesson: Lesson) -> Path:
+    import nbformat
     from nbconvert import HTMLExporter
 
-    body, _ = HTMLExporter().from_filename(str(lesson.path))  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(lesson.path, as_version=4)  # type: ignore[no-untyped-call]
+    for cell in notebook.cells:
+        if cell["cell_type"] == "code":
+            # A message that was taken back leaves an output without content.
+            cell["outputs"] = [out for out in cell["outputs"] if out.get("data") != {}]
+    body, _ = HTMLExporter().from_notebook_node(notebook)  # type: ignore[no-untyped-call]
     path = lesson.path.with_suffix(".html")
     path.write_text(body, encoding="utf-8")
     return path

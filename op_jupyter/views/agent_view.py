@@ -44,6 +44,7 @@ class AgentView(anywidget.AnyWidget):
     def __init__(self) -> None:
         super().__init__(state={"status": "running"})
         self.ready = threading.Event()
+        self._reloaded = False
         self._live = LiveTurn(self._post)
         self._on_decide: OnDecide | None = None
         self._on_cancel: Callable[[], None] | None = None
@@ -119,6 +120,15 @@ class AgentView(anywidget.AnyWidget):
         self._live.expire()
         self._keep_words()
 
+    def close(self) -> None:
+        """Free the widget, unless a page that was reloaded shows it.
+
+        Such a page no longer knows where the display's final content belongs; without the
+        widget it would show nothing at all.
+        """
+        if not self._reloaded:
+            super().close()
+
     def _keep_words(self) -> None:
         turn = self._live.state()
         self.state = {
@@ -137,6 +147,7 @@ class AgentView(anywidget.AnyWidget):
             return
         match content.get("kind"):
             case "ready":
+                self._reloaded = self.ready.is_set()
                 self.ready.set()
                 self._live.send_snapshot()
             case "decide":

@@ -108,8 +108,9 @@ def test_a_card_survives_a_reload_of_the_page(desk: Desk) -> None:
     desk.picture(page, "reloaded-card")
     turn.allow()
 
+    assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"  # queued behind the turn
     expect(page.outputs(ASKING)).to_contain_text("The mean of body_mass_g is 4201.75.")
-    assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"
+    assert turn.rows.count() == 4
 
 
 def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:

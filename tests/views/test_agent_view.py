@@ -63,6 +63,20 @@ def test_every_render_is_answered_with_the_whole_turn(page: Page) -> None:
     page.finish()
 
 
+@pytest.mark.parametrize(("renders", "stays"), [(0, False), (1, False), (2, True)])
+def test_closing_leaves_a_reloaded_page_what_it_shows(
+    page: Page, renders: int, stays: bool
+) -> None:
+    page.attach()
+    for _ in range(renders):
+        page.says(kind="ready")
+    page.finish()
+
+    page.close()
+
+    assert (page.comm is not None) == stays
+
+
 def test_a_click_reaches_the_callback_once(page: Page) -> None:
     heard: list[tuple[str, PermissionAnswer]] = []
     page.attach(on_decide=lambda *answer: heard.append(answer))
