@@ -8,7 +8,8 @@ Each acknowledged change is one line on standard output: the node, and its statu
 import random
 import sys
 
-from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node, Turn, TurnKind
 from op_jupyter.store.sessions import SessionStore
 
 
@@ -22,7 +23,7 @@ def main(root: str, session_id: str, seed: str) -> None:
     number = len(session.dag)
     while True:
         turn_id = f"{seed}.{number}"
-        kind = chance.choice(["agent", "call"])
+        kind: TurnKind = chance.choice(["agent", "call"])
         base = chance.choice([session.dag.head, session.dag.head, any_node(session.dag, chance)])
         session.begin_turn(Turn(turn_id, kind=kind, base=base, subject=f"do number {number}"))
         for _ in range(chance.randrange(1, 5)):
@@ -44,7 +45,7 @@ def main(root: str, session_id: str, seed: str) -> None:
             say(turn_id, "committed")
 
 
-def any_node(dag, chance):
+def any_node(dag: Dag, chance: random.Random) -> str | None:
     return chance.choice(list(dag.nodes)) if dag.nodes else None
 
 
