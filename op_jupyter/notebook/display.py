@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from IPython.display import display
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
-from op_jupyter.core.updates import Envelope
+from op_jupyter.core.updates import RING_SIZE, Envelope
 from op_jupyter.engine.loop import submit
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import OpenProgramError, UnknownNode
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 NOTHING: Final[dict[str, Any]] = {}
 """A display that is to show nothing: an empty bundle leaves no trace, and breaks no rerun."""
+
+_RECENT: Final = RING_SIZE // 2
+"""Updates that are certainly still there, while others may be published meanwhile."""
 
 
 def put(content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None) -> None:
@@ -231,7 +234,8 @@ class CallCard:
     def show(self, request: PermissionRequest) -> None:
         view = self._view = _new_view(self._session, turn_id=request.turn_id)
         # The request was published before the view could listen.
-        for envelope in self._session.replay_updates(0) or ():
+        last = self._session.snapshot().last_update_sequence
+        for envelope in self._session.replay_updates(max(0, last - _RECENT)) or ():
             view.feed(envelope)
         self._handle = _publish(view)
 

@@ -15,7 +15,8 @@ from op_jupyter.errors import OpenProgramError
 from op_jupyter.notebook.completion import completers
 from op_jupyter.notebook.config import AgentMagics
 from op_jupyter.notebook.display import put
-from op_jupyter.notebook.frontend import detect
+from op_jupyter.notebook.frontend import detect, kernel_of
+from op_jupyter.notebook.identity import cell_run
 from op_jupyter.notebook.magics import AgentMagic
 from op_jupyter.notebook.models import MakeRuntime
 from op_jupyter.notebook.notebook import Notebook
@@ -120,7 +121,8 @@ def load_ipython_extension(shell: Any) -> None:
             metadata = {"openprogram": {"earlier_session_id": earlier.id}}
     except OpenProgramError as error:
         text = f"OpenProgram is loaded, but no session can be opened: {error.message}"
-    put({"text/plain": text}, metadata=metadata)
+    if kernel_of(shell) is None or cell_run(shell).request_id is not None:
+        put({"text/plain": text}, metadata=metadata)  # else the kernel starts; no cell shows it
 
 
 def unload_ipython_extension(shell: Any) -> None:

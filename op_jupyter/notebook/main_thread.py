@@ -130,14 +130,16 @@ class LentThread:
         self._wake.watch_signals()
 
     def begin_cell(self) -> None:
-        """A cell begins on this thread."""
-        self.attach()
-        self._in_cell = True
+        """A cell begins; one in a subshell's thread does not concern this one."""
+        if threading.current_thread() is threading.main_thread():
+            self.attach()
+            self._in_cell = True
 
     def end_cell(self) -> None:
         """The cell is over; what it held back goes to the kernel."""
-        self._in_cell = False
-        self._leave_beside()
+        if threading.current_thread() is threading.main_thread():
+            self._in_cell = False
+            self._leave_beside()
 
     @property
     def waiting(self) -> bool:

@@ -141,6 +141,15 @@ class Kernel:
         """The stop button."""
         self.manager.interrupt_kernel()
 
+    def leave(self) -> None:
+        """End the kernel as a server does when it has time: its exit handlers run."""
+        self.client.shutdown()
+        assert self.manager.provisioner is not None
+        deadline = time.monotonic() + PATIENCE
+        while self.manager.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not self.manager.is_alive()
+
     def shutdown(self) -> None:
         self._disconnect()
         self.manager.shutdown_kernel(now=True)
@@ -155,7 +164,14 @@ class Kernel:
 
     # -- asking
 
-    def send(self, code: str, *, allow_stdin: bool = False, cell_id: str | None = None) -> Cell:
+    def send(
+        self,
+        code: str,
+        *,
+        allow_stdin: bool = False,
+        cell_id: str | None = None,
+        subshell: str | None = None,
+    ) -> Cell:
         """Queue a cell and return at once."""
         content = {
             "code": code,
@@ -167,6 +183,8 @@ class Kernel:
         }
         metadata = {} if cell_id is None else {"cellId": cell_id}
         message = self.client.session.msg("execute_request", content, metadata=metadata)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
         cell = self.cells[message["header"]["msg_id"]] = Cell(
             message["header"]["msg_id"], sent_at=time.monotonic()
         )

@@ -32,9 +32,10 @@ class Page:
     def say_ready(self) -> None:
         """The page has rendered the view."""
         self.send({"kind": "ready"})
-        self._kernel.wait_for(lambda: any(self._sent("snapshot")), "the state of the turn")
+        self._kernel.wait_for(lambda: any(self.received("snapshot")), "the state of the turn")
 
-    def _sent(self, kind: str) -> Iterator[dict[str, Any]]:
+    def received(self, kind: str) -> Iterator[dict[str, Any]]:
+        """The messages of one kind that the page was sent."""
         for message in self._kernel.comms.get(self.comm, ()):
             data = message["content"]["data"]
             if data.get("method") == "custom" and data["content"]["kind"] == kind:
@@ -42,11 +43,17 @@ class Page:
 
     def updates(self, kind: str) -> list[dict[str, Any]]:
         """The data of all updates of one kind that the page was sent."""
-        items = [item for batch in self._sent("updates") for item in batch["items"]]
+        items = [item for batch in self.received("updates") for item in batch["items"]]
         return [item["data"] for item in items if item["kind"] == kind]
 
+    def nodes(self) -> dict[str, str]:
+        """The newest node of each role, by id."""
+        states = [s["state"]["nodes"] for s in self.received("snapshot")]
+        seen = [*(states[-1] if states else ()), *self.updates("node_appended")]
+        return {node["role"]: node["id"] for node in seen}
+
     def _cards(self) -> list[dict[str, Any]]:
-        snapshots = [s["state"]["permission"] for s in self._sent("snapshot")]
+        snapshots = [s["state"]["permission"] for s in self.received("snapshot")]
         return [*(card for card in snapshots if card), *self.updates("permission_requested")]
 
     def card(self, number: int = 1) -> dict[str, Any]:

@@ -87,13 +87,43 @@ def test_a_page_that_is_reloaded_sees_the_card_again(notebook: Kernel, fake: Fak
     page = Page(notebook, cell)
     page.say_ready()
     card = page.card()
-    before = len(list(page._sent("snapshot")))
+    before = len(list(page.received("snapshot")))
     notebook.request("comm_info_request", {})  # what a new page asks first
     page.send({"kind": "ready"})
-    notebook.wait_for(lambda: len(list(page._sent("snapshot"))) > before, "the state again")
-    assert list(page._sent("snapshot"))[-1]["state"]["permission"]["id"] == card["id"]
+    notebook.wait_for(lambda: len(list(page.received("snapshot"))) > before, "the state again")
+    assert list(page.received("snapshot"))[-1]["state"]["permission"]["id"] == card["id"]
     page.decide(card, "allow")
     assert notebook.finish(cell).status == "ok"
+
+
+def test_the_view_tells_more_of_a_node_when_asked(notebook: Kernel, fake: FakeMessages) -> None:
+    fake.script(asks_for_python("print('ran')"), Reply([text("Done.")]))
+    cell = agent(notebook, "Do it")
+    page = Page(notebook, cell)
+    page.say_ready()
+    card = page.card()
+    nodes = page.nodes()
+    page.send({"kind": "details", "id": nodes["user"]})
+    page.send({"kind": "node_action", "action": "show_prompt", "id": nodes["llm"]})
+    page.send({"kind": "details", "id": "no-such-node"})
+    notebook.wait_for(lambda: any(page.received("note")), "the prompt")
+    (details, *_) = page.received("details")
+    assert "Do it" in details["input"]
+    (note,) = page.received("note")
+    assert "--- user" in note["text"]
+    page.decide(card, "allow")
+    assert notebook.finish(cell).status == "ok"
+
+
+def test_the_view_s_own_stop_button_cancels_the_turn(notebook: Kernel, fake: FakeMessages) -> None:
+    fake.script(asks_for_python("1"))
+    cell = agent(notebook, "Do it")
+    page = Page(notebook, cell)
+    page.say_ready()
+    page.card()
+    page.send({"kind": "cancel"})
+    assert notebook.finish(cell).error == "TurnCancelled"
+    next_turn_works(notebook, fake)
 
 
 # -- the stop button
@@ -382,6 +412,28 @@ def test_a_plot_of_the_python_tool_is_in_the_cell(notebook: Kernel, fake: FakeMe
     fake.script(asks_for_python(picture), Reply([text("Done.")]))
     cell = notebook.run("%%agent\nDraw", allow_stdin=False)
     assert any("image/png" in d["data"] for d in cell.displays)
+
+
+def test_a_cell_in_a_subshell_runs_a_turn_too(
+    notebook: Kernel, fake: FakeMessages, ipykernel: str
+) -> None:
+    if ipykernel.startswith("6."):
+        pytest.skip("ipykernel 6 has no subshells")
+    notebook.run("%agent allow python(*)", allow_stdin=True)
+    fake.script(asks_for_python("print('ran')"), Reply([text("Done.")]))
+    cell = notebook.send("%%agent\nDo it", subshell=notebook.new_subshell())
+    notebook.finish(cell)
+    assert cell.status == "ok"
+    assert "Done." in final(cell)
+    assert "ran" in str(fake.requests[-1].body["messages"][-1])
+
+
+def test_a_kernel_that_shuts_down_says_nothing_on_its_way_out(
+    notebook: Kernel, capfd: pytest.CaptureFixture[str]
+) -> None:
+    notebook.run("%agent allow look", allow_stdin=True)
+    notebook.leave()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_unloading_leaves_a_kernel_that_works(notebook: Kernel) -> None:

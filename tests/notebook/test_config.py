@@ -1,0 +1,100 @@
+"""``%config AgentMagics``: each setting has its effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shells import Model, Shell
+
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.testing.providers import call, reply
+
+
+def test_config_lists_what_there_is(notebook: Notebook, shell: Shell) -> None:
+    names = set(notebook.config.class_trait_names(config=True))
+    assert names >= {"model", "provider", "resume", "on_rerun", "mode", "workspace", "tools"}
+    shell.value("%config AgentMagics")
+
+
+@pytest.mark.parametrize(
+    "line", ["resume = 'perhaps'", "on_rerun = 'replay'", "mode = 'everything'", "max_steps = 0"]
+)
+def test_a_value_that_means_nothing_changes_nothing(
+    notebook: Notebook, shell: Shell, caplog: pytest.LogCaptureFixture, line: str
+) -> None:
+    name = line.split()[0]
+    before = getattr(notebook.config, name)
+    shell.run(f"%config AgentMagics.{line}")
+    assert getattr(notebook.config, name) == before
+    assert name in caplog.text
+
+
+def test_tools(notebook: Notebook, shell: Shell, model: Model) -> None:
+    shell.value("%config AgentMagics.tools = ['inspect']")
+    model.answers(reply("a"), reply("b"))
+    shell.value("%%agent\nHello")
+    shell.value("%%agent --tools read_file\nHello")
+    offered = [[tool.name for tool in r.tools] for r in model.provider.requests]
+    assert offered == [["inspect"], ["read_file"]]
+
+
+def test_without_tools_the_notebook_s_own_are_offered(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("a"))
+    shell.value("%%agent\nHello")
+    names = [tool.name for tool in model.provider.requests[0].tools]
+    assert names[:2] == ["python", "inspect"]
+    assert "read_file" in names
+
+
+def test_workspace(notebook: Notebook, shell: Shell, model: Model, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("inside")
+    shell.value("%config AgentMagics.workspace = 'data'\n")
+    shell.value("%agent new")
+    model.answers(reply(call("read_file", {"path": "a.txt"})), reply("ok"))
+    shell.value("%%agent\nRead it")
+    assert "inside" in str(model.provider.requests[-1].messages[-1])
+
+
+def test_max_steps(notebook: Notebook, shell: Shell, model: Model) -> None:
+    shell.value("%config AgentMagics.max_steps = 1")
+    model.answers(reply(call("inspect", {})))
+    assert "1 model call" in str(shell.error("%%agent\nHello"))
+
+
+def test_quiet(notebook: Notebook, shell: Shell, model: Model) -> None:
+    shell.value("%config AgentMagics.quiet = True")
+    model.answers(reply("a"))
+    shell.value("%%agent\nHello")
+    assert shell.shown == []
+
+
+def test_mode_is_that_of_a_new_session(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    writing = reply(call("write_file", {"path": "a.txt", "text": "x"}))
+    shell.value("%config AgentMagics.mode = 'read_only'")
+    shell.value("%agent new")
+    model.answers(writing, reply("I may not."))
+    shell.value("%%agent\nWrite it")
+    assert not (tmp_path / "a.txt").exists()
+    assert shell.says("%agent mode") == "mode: read_only"
+
+
+def test_the_model_is_asked_by_plain_calls_as_well(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    shell.value("%config AgentMagics.provider = 'local'")
+    model.answers(reply("a"))
+    shell.value("from op_jupyter import llm\nllm('Hello')")
+    assert model.settings[-1].get("provider") == "local"
+
+
+def test_settings_of_the_file_count_when_nothing_else_says_so(
+    notebook: Notebook, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("model = 'from-the-file'")
+    assert "from-the-file (from " in shell.says("%agent status")
