@@ -296,7 +296,7 @@ def show_help(_notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Sai
     """List the commands."""
     lines = [f"%agent {word:<12} {_summary(command)}" for word, command in COMMANDS.items()]
     return Said(
-        "Write a prompt under %%agent in a cell of its own (`%agent_help` shows its flags).\n"
+        "Write a prompt under %%agent in a cell of its own (`%%agent --help` shows its flags).\n"
         + "\n".join(lines)
         + "\n%agent WORD --help tells more of each."
     )
