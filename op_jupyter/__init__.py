@@ -58,13 +58,9 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext op_jupyter`: see `notebook.extension`."""
-    from op_jupyter.notebook.extension import load_ipython_extension as load
-
-    load(shell)
+    importlib.import_module("op_jupyter.notebook.extension").load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext op_jupyter`: leave the shell as it was."""
-    from op_jupyter.notebook.extension import unload_ipython_extension as unload
-
-    unload(shell)
+    importlib.import_module("op_jupyter.notebook.extension").unload_ipython_extension(shell)
