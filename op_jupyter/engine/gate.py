@@ -6,8 +6,9 @@ when it says ``ask``, and stores every decision before anything runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,17 +17,21 @@ from op_jupyter.core.paths import Places
 from op_jupyter.core.permissions import (
     GateCall,
     PermissionAnswer,
+    PermissionRequest,
     Verdict,
     build_request,
     decide,
 )
 from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.core.turn import ToolState
 from op_jupyter.tools.base import Tool
 from op_jupyter.tools.gate import gate_call, places_of
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.engine.tool_call import ToolEnv
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Permit:
     Attributes:
         arguments: what to run; the very ones asked for, unless the person edited them.
         text: what the model is told when it is not allowed.
+        state: of the result when it is not allowed.
         ends_turn: the person denied it on the card.
         approved: real paths that the permission speaks of.
         decision: who decided what, for the node.
@@ -44,6 +50,7 @@ class Permit:
     allowed: bool
     arguments: Mapping[str, Any]
     text: str = ""
+    state: ToolState = "denied"
     ends_turn: bool = False
     approved: tuple[Path, ...] = ()
     decision: Mapping[str, Any] = field(default_factory=dict)
@@ -82,12 +89,19 @@ async def ask_permission(
     )
     asked = monotonic()
     answer = await session.ask(env.turn, request, env.asker)
-    env.asker.answered(request, answer)
+    _tell(env, request, answer)
     waited = round(monotonic() - asked, 3)
     if answer.answer == "allow_session" and verdict.rule_text:
         session.add_rule("allow", verdict.rule_text)
     permit = _by_person(env, tool, call, verdict, answer, arguments)
     return _recorded(env, call_id, permit, answer.answer, answer.how, waited)
+
+
+def _tell(env: ToolEnv, request: PermissionRequest, answer: PermissionAnswer) -> None:
+    try:
+        env.asker.answered(request, answer)
+    except Exception:
+        log.warning("the answer on a card could not be passed on", exc_info=True)
 
 
 def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[GateCall, Verdict]:
@@ -124,6 +138,9 @@ def _by_person(
     if answer.answer in ("allow", "allow_session"):
         if answer.arguments is None or dict(answer.arguments) == dict(arguments):
             return Permit(True, arguments, approved=_paths(call))
+        if problem := env.tools.check(tool.spec.name, answer.arguments):
+            told = f"InvalidArguments: the edited arguments do not fit: {problem}"
+            return Permit(False, arguments, told, state="failed")
         edited, second = _judge(env, tool, answer.arguments)
         if second.kind == "deny" and second.by != "nobody":
             return Permit(False, arguments, second.reason)
@@ -155,14 +172,7 @@ def _recorded(
         decision["rule"] = rule
     stored = {"turn_id": env.turn.id, "tool_call_id": call_id, **decision}
     env.session.recorder.record_decision(stored)
-    return Permit(
-        permit.allowed,
-        permit.arguments,
-        permit.text,
-        permit.ends_turn,
-        permit.approved,
-        decision,
-    )
+    return replace(permit, decision=decision)
 
 
 def _paths(call: GateCall) -> tuple[Path, ...]:

@@ -1,18 +1,20 @@
 """The only writer: stores first, then publishes.
 
-Secrets are taken out here, so nothing that is stored, shown or sent later can hold one.
+Secrets and half characters are taken out here, so nothing that is stored, shown or sent later
+can hold one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from op_jupyter.core.messages import ImageBlock, TextBlock
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
-from op_jupyter.core.redact import Redactor
 from op_jupyter.core.updates import Update, node_view
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.publisher import Publisher
 from op_jupyter.store.base import OpenSession
 
@@ -20,10 +22,10 @@ from op_jupyter.store.base import OpenSession
 class Recorder:
     """Writes one session.  Safe to use from any thread."""
 
-    def __init__(self, store: OpenSession, publisher: Publisher, redactor: Redactor) -> None:
+    def __init__(self, store: OpenSession, publisher: Publisher, cleaner: Cleaner) -> None:
         self._store = store
         self._publisher = publisher
-        self._redactor = redactor
+        self._cleaner = cleaner
         self._lock = threading.RLock()
 
     @property
@@ -41,9 +43,11 @@ class Recorder:
         with self._lock:
             clean = replace(
                 node,
-                input=self._redactor.json(node.input),
-                output=self._redactor.json(node.output),
-                metadata=self._redactor.json(dict(node.metadata)),
+                name=self._cleaner.text(node.name),
+                input=self._cleaner.json(node.input),
+                output=self._cleaner.json(node.output),
+                reads=self._cleaner.json(node.reads),
+                metadata=self._cleaner.json(dict(node.metadata)),
             )
             stored = self._store.append(clean, advance_head=advance_head)
             self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
@@ -58,8 +62,8 @@ class Recorder:
         with self._lock:
             dag = self._store.dag
             metadata = {**fields.pop("metadata", {}), "done_seq": dag.last_seq + 1}
-            clean = {k: self._redactor.json(v) for k, v in fields.items()}
-            clean_metadata = self._redactor.json(metadata)
+            clean = {k: self._cleaner.json(v) for k, v in fields.items()}
+            clean_metadata = self._cleaner.json(metadata)
             node = self._store.update(node_id, **clean, metadata=clean_metadata)
             self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
             return node
@@ -67,7 +71,12 @@ class Recorder:
     def begin_turn(self, turn: Turn) -> Turn:
         """Store the start of a turn."""
         with self._lock:
-            return self._store.begin_turn(replace(turn, subject=self._redactor.text(turn.subject)))
+            clean = replace(
+                turn,
+                subject=self._cleaner.text(turn.subject),
+                metadata=self._cleaner.json(dict(turn.metadata)),
+            )
+            return self._store.begin_turn(clean)
 
     def end_turn(
         self,
@@ -79,22 +88,26 @@ class Recorder:
     ) -> Turn:
         """Store the end of a turn."""
         with self._lock:
-            failure = None if failure is None else self._redactor.json(dict(failure))
-            return self._store.end_turn(turn_id, status, failure=failure, metadata=metadata)
+            return self._store.end_turn(
+                turn_id,
+                status,
+                failure=self._cleaner.json(failure),
+                metadata=self._cleaner.json(metadata),
+            )
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
         """Store who allowed or denied what."""
         with self._lock:
-            self._store.record_decision(self._redactor.json(dict(decision)))
+            self._store.record_decision(self._cleaner.json(dict(decision)))
 
     def set_meta(self, **fields: Any) -> None:
         """Store session metadata."""
         with self._lock:
-            self._store.set_meta(**fields)
+            self._store.set_meta(**self._cleaner.json(fields))
 
     def publish(self, turn_id: str | None, update: Update) -> None:
         """Show something that is not stored (deltas, phases, progress)."""
-        self._publisher.publish(turn_id, update)
+        self._publisher.publish(turn_id, Update(update.kind, self._cleaner.json(update.data)))
 
     def keep_blob(self, data: bytes, media_type: str) -> str:
         """Store *data* once and return its sha256."""
@@ -103,4 +116,11 @@ class Recorder:
 
     def clean(self, value: Any) -> Any:
         """*value*, plain JSON, without the secrets: for what is sent before it is stored."""
-        return self._redactor.json(value)
+        return self._cleaner.json(value)
+
+    def clean_content(
+        self, content: Sequence[TextBlock | ImageBlock]
+    ) -> list[TextBlock | ImageBlock]:
+        """*content* without the secrets: before it is cut, as half a secret is not known as one."""
+        texts = iter(self._cleaner.json([p.text for p in content if isinstance(p, TextBlock)]))
+        return [TextBlock(next(texts)) if isinstance(p, TextBlock) else p for p in content]

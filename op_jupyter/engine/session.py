@@ -7,7 +7,6 @@ loop; everyone else reads snapshots and updates.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,11 +20,11 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock, message_from_json
 from op_jupyter.core.nodes import Turn, TurnStatus
 from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
-from op_jupyter.core.redact import Redactor, secrets_of
 from op_jupyter.core.rules import Rule
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine.asking import Asker, HeadlessAsker
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorder import Recorder
@@ -36,6 +35,7 @@ from op_jupyter.errors import (
     PermissionNotPending,
     ReloadRequired,
     SessionActive,
+    SessionStateError,
     TurnNotActive,
 )
 from op_jupyter.store.base import OpenSession
@@ -108,14 +108,13 @@ class AgentSession:
         *,
         clock: Callable[[], float] = time.time,
         new_id: Callable[[str], str] | None = None,
-        redactor: Redactor | None = None,
+        cleaner: Cleaner | None = None,
     ) -> None:
         self._clock = clock
         self.new_id = new_id or _random_id
         self._publisher = Publisher(store.session_id, clock)
         self.store = store
-        redactor = redactor if redactor is not None else Redactor(secrets_of(os.environ))
-        self.recorder = Recorder(store, self._publisher, redactor)
+        self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
         self.workspace = Path.cwd()
         self.asker: Asker = HeadlessAsker()
         self.main_thread: MainThread | None = None
@@ -362,9 +361,10 @@ class AgentSession:
             answer: PermissionAnswer | None = None
             try:
                 await asyncio.wait({card.answer, asking}, return_when=asyncio.FIRST_COMPLETED)
-                answer = card.answer.result() if card.answer.done() else asking.result()
+                answer = card.answer.result() if card.answer.done() else _asked(asking)
                 return answer
             finally:
+                asking.add_done_callback(_note_end)
                 asking.cancel()
                 turn.pending = None
                 said = "cancelled" if answer is None else answer.answer
@@ -424,6 +424,25 @@ class AgentSession:
     def now(self) -> str:
         """The time, UTC, ISO 8601."""
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+
+
+def _asked(asking: asyncio.Task[PermissionAnswer]) -> PermissionAnswer:
+    """What was answered; a way to ask that broke is nobody who could answer.
+
+    Raises:
+        SessionStateError: it is not broken, but cannot work as things are.
+    """
+    error = asking.exception()
+    if error is None or isinstance(error, SessionStateError):
+        return asking.result()
+    why = f"denied: asking for permission failed with {type(error).__name__}: {error}"
+    return PermissionAnswer("deny_message", "policy", message=why)
+
+
+def _note_end(asking: asyncio.Task[PermissionAnswer]) -> None:
+    """Take note of how it ended: one that was called off may fail, and nobody has to know."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 def status_of(error: BaseException | None) -> TurnStatus:

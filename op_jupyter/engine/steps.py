@@ -10,7 +10,6 @@ There is one implementation.  A ``%%agent`` turn, ``agent(...)`` inside a functi
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,10 +192,10 @@ async def _run_tools(
                 store_not_run(env, use, "failed", text)
                 raise TurnEnd("failed", "doom_loop", text)
             await run_tool_call(env, use)
-        except (TurnEnd, StoreError, asyncio.CancelledError):
+        except BaseException:
             # The first cause is the one that counts; a store that fails again adds nothing.
-            with contextlib.suppress(StoreError):
-                for mate in uses[index + 1 :]:
+            for mate in uses[index + 1 :]:
+                with contextlib.suppress(StoreError):
                     store_not_run(env, mate, "cancelled", NOT_EXECUTED)
             raise
 

@@ -12,11 +12,12 @@ import contextvars
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.keys import canonical_json
-from op_jupyter.core.messages import ImageBlock, TextBlock, ToolUseBlock, block_to_json
+from op_jupyter.core.messages import TextBlock, ToolUseBlock, block_to_json
 from op_jupyter.core.nodes import Node, NodeStatus
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.core.turn import FailureCode, ToolState
@@ -25,6 +26,8 @@ from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.context import Frame, executing
 from op_jupyter.engine.gate import Permit, ask_permission
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.results import accepted, bounded_content, text_output
+from op_jupyter.errors import SessionStateError, StoreError
 from op_jupyter.tools.base import MainThread, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.toolset import Toolset
 
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
     from op_jupyter.engine.session import AgentSession
 
-RESULT_HEAD_CHARS: Final = 24_000
-RESULT_TAIL_CHARS: Final = 6_000
 SHOWN_CHARS: Final = 2_000
 STOP_SECONDS: Final = 2.0
 """How long a cancelled tool may take to stop before its result is written."""
@@ -94,7 +95,8 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
 
     Raises:
         TurnEnd: the person denied it, or the tool reported `cancelled`.
-        StoreError: the result could not be stored.
+        StoreError: the decision about the call, or its result, could not be stored.
+        SessionStateError: nobody can be asked in this way, and the caller has to know.
         CancelledError: with the result stored as cancelled.
     """
     arguments = _parse(use.arguments)
@@ -102,12 +104,17 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
     try:
         output = await _produce(call, arguments)
     except asyncio.CancelledError:
-        _store(call, call.in_spite or _text("cancelled", CANCELLED))
+        _store_last(call, call.in_spite or text_output("cancelled", CANCELLED))
         raise
     except TurnEnd as end:
         state: ToolState = "denied" if end.code == "permission_denied" else "cancelled"
-        _store(call, _text(state, end.message))
+        _store_last(call, text_output(state, end.message))
         raise
+    except (StoreError, SessionStateError) as error:
+        _store_last(call, text_output("failed", f"the call was not run: {error.message}"))
+        raise
+    except Exception as error:  # noqa: BLE001 -- what the tool tells about itself is foreign code
+        output = text_output("failed", f"the call was not run: {_told(error)}")
     _store(call, output)
     if output.state == "cancelled":
         raise TurnEnd("cancelled", None, f"tool {use.name!r} was cancelled")
@@ -116,7 +123,7 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
 def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) -> None:
     """Store the result of a call that is not run."""
     call = _begin(env, use, _parse(use.arguments))
-    _store(call, _text(state, text))
+    _store(call, text_output(state, text))
 
 
 def _parse(raw: str) -> Mapping[str, Any] | str:
@@ -161,20 +168,18 @@ def _begin(env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str) 
 
 async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutput:
     if isinstance(arguments, str):
-        return _text("failed", arguments)
+        return text_output("failed", arguments)
     env, name = call.env, call.use.name
     tool = env.tools.get(name)
     if tool is None:
-        return _text("failed", f"ToolNotFound: {env.tools.unknown(name)}")
+        return text_output("failed", f"ToolNotFound: {env.tools.unknown(name)}")
     if problem := env.tools.check(name, arguments):
-        return _text("failed", f"InvalidArguments: {problem}")
+        return text_output("failed", f"InvalidArguments: {problem}")
     permit = await ask_permission(env, tool, call.use.id, arguments)
     if permit.decision:
         call.metadata["permission"] = dict(permit.decision)
     if not permit.allowed:
         return _denied(permit)
-    if permit.arguments is not arguments and (problem := env.tools.check(name, permit.arguments)):
-        return _text("failed", f"InvalidArguments: the edited arguments do not fit: {problem}")
     output = await _run(call, tool, permit)
     return _tell_edited(output, permit) if permit.arguments is not arguments else output
 
@@ -182,7 +187,7 @@ async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutpu
 def _denied(permit: Permit) -> ToolOutput:
     if permit.ends_turn:
         raise TurnEnd("failed", "permission_denied", permit.text)
-    return _text("denied", permit.text)
+    return text_output(permit.state, permit.text)
 
 
 def _tell_edited(output: ToolOutput, permit: Permit) -> ToolOutput:
@@ -200,9 +205,7 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
         workspace=env.session.workspace,
         call_id=call.use.id,
         turn_id=env.turn.id,
-        progress=lambda text: _show(
-            env, Update("tool_call_progress", {"id": call.use.id, "text": text})
-        ),
+        progress=partial(_show_progress, call),
         main_thread=env.main_thread,
         approved=permit.approved,
     )
@@ -217,9 +220,11 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
         call.in_spite = await _stop(task)
         raise
     if done:
-        return task.result() if not task.cancelled() else _text("cancelled", "the tool stopped")
+        return (
+            task.result() if not task.cancelled() else text_output("cancelled", "the tool stopped")
+        )
     late = await _stop(task)
-    return late or _text(
+    return late or text_output(
         "failed", f"TimedOut: no result after {tool.timeout:g} seconds; it may go on for a while"
     )
 
@@ -234,13 +239,15 @@ async def _stop(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
     try:
-        output = await tool.run(arguments, context)
-    except Exception as error:  # noqa: BLE001 -- foreign code; whatever it raises is the model's to read
-        return _text("failed", f"{type(error).__name__}: {error}")
-    if not isinstance(output, ToolOutput):
-        kind = type(output).__name__
-        return _text("failed", f"the tool returned {kind}, which is no tool output")
-    return output
+        return accepted(await tool.run(arguments, context))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- foreign code; whatever it raises is the model's to read
+        return text_output("failed", _told(error))
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _tool_frame(call: _Call) -> Frame:
@@ -259,8 +266,17 @@ def _tool_frame(call: _Call) -> Frame:
     )
 
 
+def _store_last(call: _Call, output: ToolOutput) -> None:
+    """Store the result of a call that ends the turn, whose first cause is what counts."""
+    with contextlib.suppress(StoreError):
+        _store(call, output)
+
+
 def _store(call: _Call, output: ToolOutput) -> None:
-    env, content = call.env, tuple(_bound(call, block) for block in output.content)
+    env = call.env
+    content = bounded_content(
+        env.session.recorder.clean_content(output.content), partial(_keep_whole, call)
+    )
     metadata = {**call.metadata, "seconds": round(monotonic() - call.started, 3)}
     node = env.session.recorder.finish(
         call.node.id,
@@ -284,19 +300,16 @@ def _store(call: _Call, output: ToolOutput) -> None:
     _show(env, Update("tool_call_finished", finished))
 
 
-def _bound(call: _Call, block: TextBlock | ImageBlock) -> TextBlock | ImageBlock:
-    """*block*, cut when it is too long for a result; the whole is kept in the store."""
-    if not isinstance(block, TextBlock) or len(block.text) <= RESULT_HEAD_CHARS + RESULT_TAIL_CHARS:
-        return block
-    clean = call.env.session.recorder.clean(block.text)
-    whole = call.env.session.recorder.keep_blob(clean.encode("utf-8", "replace"), "text/plain")
-    return TextBlock(bounded(clean, RESULT_HEAD_CHARS, RESULT_TAIL_CHARS, f"context/blobs/{whole}"))
+def _keep_whole(call: _Call, text: str) -> str:
+    recorder = call.env.session.recorder
+    return f"context/blobs/{recorder.keep_blob(text.encode(), 'text/plain')}"
+
+
+def _show_progress(call: _Call, text: str) -> None:
+    shown = bounded(str(text), SHOWN_CHARS, SHOWN_CHARS // 2)
+    _show(call.env, Update("tool_call_progress", {"id": call.use.id, "text": shown}))
 
 
 def _show(env: ToolEnv, update: Update) -> None:
     if not env.nested:
         env.turn.publish(update)
-
-
-def _text(state: ToolState, text: str) -> ToolOutput:
-    return ToolOutput((TextBlock(text),), state)

@@ -1,0 +1,53 @@
+"""What may be stored, shown and sent: no secrets, and no text that UTF-8 cannot carry."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from op_jupyter.core.redact import Redactor, secrets_of
+
+T = TypeVar("T")
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def well_formed(text: str) -> str:
+    """*text* with lone surrogates, which are half characters, replaced."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+class _Cleaning(Redactor):
+    def text(self, text: str) -> str:
+        return super().text(well_formed(text))
+
+
+class Cleaner:
+    """Cleans texts and JSON values of the secrets of *environ*.
+
+    A notebook sets keys while it runs, so the environment is looked at again whenever it has
+    changed.  A secret that was once there stays one.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+        self._seen: dict[str, str] = {}
+        self._secrets: set[str] = set()
+        self._cleaning = _Cleaning()
+
+    def json(self, value: T) -> T:
+        """The JSON *value*, clean."""
+        return self._current().json(value)
+
+    def text(self, text: str) -> str:
+        """*text*, clean."""
+        return self._current().text(text)
+
+    def _current(self) -> Redactor:
+        now = dict(self._environ)
+        if now != self._seen:
+            self._secrets.update(secrets_of(now))
+            self._cleaning, self._seen = _Cleaning(self._secrets), now
+        return self._cleaning
