@@ -65,11 +65,6 @@ class Committer:
             self._changed.wait_for(self._is_idle)
             self._waiting -= 1
 
-    def stop(self) -> None:
-        """Flush, and end the thread."""
-        self.flush()
-        self.abandon()
-
     def abandon(self) -> None:
         """End the thread after what it is doing; the rest is found at the next opening."""
         with self._changed:

@@ -27,6 +27,7 @@ from op_jupyter.store.events import (
 from op_jupyter.store.files import DIR_MODE, FileSystem, is_folder, read_file, remove, walk_files
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import META, History, blob_path
+from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.store.journal import BETWEEN, Journal, StoredSegment, Unsafe, list_files
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.lock import WriterLock, this_process
@@ -99,6 +100,9 @@ class ReadSession(RecordedSession):
         self._closed = True
 
     def _keep(self, batch: Sequence[Encoded]) -> None:
+        raise ReadOnlySession(self._read_only)
+
+    def _kept(self, batch: Sequence[Encoded]) -> None:
         raise ReadOnlySession(self._read_only)
 
 
@@ -178,7 +182,8 @@ class DiskSession(RecordedSession):
                 raise StoreError(f"{len(data)} bytes are more than a session keeps as one value")
             self._create()
             digest = hashlib.sha256(data).hexdigest()
-            self._write_blob(digest, data)
+            with Uninterrupted():
+                self._write_blob(digest, data)
             self._events.mention(digest, self._events.newest_turn())
             self._changed = True
             return digest
@@ -224,9 +229,12 @@ class DiskSession(RecordedSession):
             if self._changed:
                 closed = Closed(self._dag.active_branch, meta_json(self._dag))
                 self._committer.submit(*self._events.between(), closed)
-        self._committer.stop()
-        self._journal.close()
-        self._lock.release()
+        try:
+            self._committer.flush()
+        finally:
+            self._committer.abandon()
+            self._journal.close()
+            self._lock.release()
 
     def abandon(self) -> None:
         """Let go at once, as the end of the process does; the next opening mends the rest."""
@@ -246,17 +254,18 @@ class DiskSession(RecordedSession):
             )
         super()._check_writable()
 
-    def _store(self, records: Sequence[Record]) -> list[Encoded]:
+    def _store(self, records: Sequence[Record]) -> None:
         try:
-            batch = super()._store(records)
+            super()._store(records)
         except OSError as exc:
             reason = f"{exc.filename or self._path}: {exc.strerror or exc}"
             raise StoreError(f"{reason}; nothing was stored") from exc
+
+    def _kept(self, batch: Sequence[Encoded]) -> None:
+        self._changed = True
         for record in [encoded.record for encoded in batch]:
             if events := self._events.follow(record, self._turn_of(record)):
                 self._committer.submit(*self._with_between(events))
-        self._changed = self._changed or bool(batch)
-        return batch
 
     def _keep(self, batch: Sequence[Encoded]) -> None:
         self._make_folder()

