@@ -43,6 +43,7 @@ check: setup  ## lint, format, layers, types
 
 bench: setup  ## measure and compare with the limits of the specification
 	@$(PYTEST) benchmarks --benchmark-enable --benchmark-only
+	@$(BIN)/python benchmarks/store.py
 
 build: setup  ## sdist and wheel into dist/
 	@$(BIN)/python -m build

@@ -40,7 +40,7 @@ _TRASH: Final = ".trash"
 def default_root() -> Path:
     """Where sessions live when nobody says otherwise."""
     if home := os.environ.get(HOME_VARIABLE):
-        return Path(home).expanduser() / "sessions"
+        return Path(home).expanduser()
     from platformdirs import user_data_path
 
     return user_data_path("op-jupyter", appauthor=False) / "sessions"

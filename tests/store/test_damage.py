@@ -333,7 +333,7 @@ def test_the_default_place_is_the_users_data_folder_or_a_variable(
     monkeypatch.delenv("OPENPROGRAM_HOME", raising=False)
     assert default_root() == tmp_path / "op-jupyter" / "sessions"
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "mine"))
-    assert SessionStore().root_path == tmp_path / "mine" / "sessions"
+    assert SessionStore().root_path == tmp_path / "mine"
     assert SessionStore(tmp_path / "given").root_path == tmp_path / "given"
 
 

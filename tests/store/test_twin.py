@@ -187,4 +187,4 @@ def test_disk_and_memory_do_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_disk_and_memory_do_the_same_for_long() -> None:
-    check_twins(300, 50)
+    check_twins(100, 50)

@@ -1,0 +1,360 @@
+"""What keeping a session costs, beside raw ``write`` + ``fsync`` of the same bytes, in one run.
+
+    python benchmarks/store.py [--sizes 100,1000,5000] [--rounds 3] [--folder PATH]
+
+Everything is a ratio of what was measured side by side: work is done in blocks of
+a few turns, by each contestant in turn and in changing order, so that whatever else the
+machine does hits all alike.  Prints a Markdown table.  Exits with 1 when a goal is missed by
+more than noise: when the whole 95 % confidence interval of the median lies beyond it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.store import codec
+from op_jupyter.store.base import OpenSession
+from op_jupyter.store.sessions import SessionStore
+
+TURN = 10  # nodes in a turn, and so in a commit
+BLOCK = 5  # turns between two looks at the clock
+AT = "2026-01-01T00:00:00.000000+00:00"
+
+
+# --- the work ---------------------------------------------------------------------------
+
+
+class Nodes:
+    """Model calls of about 5 KB, the same ones for everybody."""
+
+    def __init__(self) -> None:
+        chance = random.Random(7)
+        words = [
+            "".join(chance.choices("abcdefghijklmnop", k=chance.randrange(2, 9)))
+            for _ in range(3000)
+        ]
+        self._asked = [self._text(chance, words, 250) for _ in range(100)]
+        self._said = [self._text(chance, words, 550) for _ in range(100)]
+
+    @staticmethod
+    def _text(chance: random.Random, words: Sequence[str], count: int) -> str:
+        return " ".join(chance.choices(words, k=count))
+
+    def entered(self, number: int) -> Node:
+        """Node *number* as it is appended."""
+        content = [{"type": "text", "text": self._asked[number % 100]}]
+        return Node(
+            f"n{number}",
+            "llm",
+            "model",
+            input={"messages": [{"role": "user", "content": content}], "max_tokens": 8192},
+            predecessor=f"n{number - 1}" if number else None,
+            reads={"head": f"n{number - 1}", "sha256": "0" * 64},
+            metadata={"turn_id": f"t{number // TURN}"},
+        )
+
+    def filled(self, number: int) -> dict[str, Any]:
+        """What is filled into it."""
+        return {
+            "output": {"content": [{"type": "text", "text": self._said[number % 100]}]},
+            "status": "completed",
+            "metadata": {"gen_ai.usage.input_tokens": 400, "gen_ai.usage.output_tokens": 900},
+        }
+
+    def lines(self, number: int) -> tuple[bytes, bytes]:
+        """The two records of node *number*, as bytes."""
+        seq = 2 * number + 2
+        return (
+            codec.encode(codec.entering(self.entered(number), seq, AT, "main")).line,
+            codec.encode(codec.updating(f"n{number}", self.filled(number), seq + 1)).line,
+        )
+
+
+NODES = Nodes()
+
+
+def write_node(session: OpenSession, number: int) -> None:
+    """Append a node and fill it in."""
+    session.append(NODES.entered(number), advance_head=True)
+    session.update(f"n{number}", **NODES.filled(number))
+
+
+def write_turn(session: OpenSession, turn: int) -> None:
+    """A whole turn, which is a commit."""
+    session.begin_turn(Turn(f"t{turn}", base=session.dag.head, subject=f"Turn number {turn}"))
+    for number in range(turn * TURN, (turn + 1) * TURN):
+        write_node(session, number)
+    session.end_turn(f"t{turn}", "completed")
+
+
+# --- who is compared --------------------------------------------------------------------
+
+
+class Raw:
+    """The least that durability costs: write and fsync, into one file."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._fd = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._lines = [NODES.lines(number) for number in range(min(size, 1000))]
+
+    def block(self, turns: range) -> None:
+        for turn in turns:
+            for number in range(turn * TURN, (turn + 1) * TURN):
+                for line in self._lines[number % len(self._lines)]:
+                    os.write(self._fd, line)
+                    os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Journal:
+    """The journal alone: no turn ends, so there is nothing to commit."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        store = SessionStore(folder / "journal")
+        self._session = store.open(store.create_session("s"))
+
+    def block(self, turns: range) -> None:
+        for turn in turns:
+            for number in range(turn * TURN, (turn + 1) * TURN):
+                write_node(self._session, number)
+
+    def close(self) -> None:
+        self._session.abandon()
+
+
+class WithCommits:
+    """The whole store: a turn every ten nodes, committed before the clock stops."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.store = SessionStore(folder / "commits")
+        self.session = self.store.open(self.store.create_session("s"))
+
+    def block(self, turns: range) -> None:
+        for turn in turns:
+            write_turn(self.session, turn)
+        self.session.flush()
+
+    def close(self) -> None:
+        self.session.close()
+
+
+CONTESTANTS = {"raw": Raw, "journal": Journal, "commits": WithCommits}
+
+
+# --- measuring --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row of the table: *samples* of a measure whose median should be at most *goal*."""
+
+    what: str
+    unit: str
+    samples: Sequence[float]
+    goal: float | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the median, from the order of the samples."""
+        ordered, count = sorted(self.samples), len(self.samples)
+        reach = int(0.98 * math.sqrt(count))
+        middle = (count - 1) / 2
+        low, high = math.floor(middle - reach), math.ceil(middle + reach)
+        return ordered[max(low, 0)], ordered[min(high, count - 1)]
+
+    @property
+    def verdict(self) -> str:
+        if self.goal is None:
+            return ""
+        if self.median <= self.goal:
+            return "met"
+        return "missed" if self.interval[0] > self.goal else "within noise"
+
+    def row(self) -> str:
+        low, high = self.interval
+        spread = f"{low:.2f}–{high:.2f}"
+        goal = "" if self.goal is None else f"≤ {self.goal:g}"
+        cells = [self.what, f"{self.median:.2f} {self.unit}", spread, goal, self.verdict]
+        return f"| {' | '.join(cells)} |"
+
+
+def side_by_side(folder: Path, size: int, rounds: int) -> Iterator[Result]:
+    """All contestants write *size* nodes, block by block, *rounds* times."""
+    times: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
+    order = list(CONTESTANTS)
+    for _ in range(rounds):
+        with scratch(folder) as place:
+            runners = {name: make(place, size) for name, make in CONTESTANTS.items()}
+            for name in CONTESTANTS:
+                times[name].append([])
+            for start in range(0, size // TURN, BLOCK):
+                random.shuffle(order)
+                for name in order:
+                    block = partial(runners[name].block, range(start, start + BLOCK))
+                    times[name][-1].append(timed(block))
+            for runner in runners.values():
+                runner.close()
+    per_node = 1000 / (BLOCK * TURN)
+    raw = times["raw"]
+    yield Result(f"{size} nodes: raw", "ms/node", [s * per_node for r in raw for s in r])
+    for name, what, goal in (
+        ("journal", "append + update, against raw", 1.5),
+        ("commits", "the same with a commit every 10 nodes", 2.5),
+    ):
+        ratios = [
+            [s / r for s, r in zip(a, b, strict=True)]
+            for a, b in zip(times[name], raw, strict=True)
+        ]
+        yield Result(f"{size} nodes: {what}", "×", [x for r in ratios for x in r], goal)
+        if size >= 1000:
+            tenth = max(len(ratios[0]) // 10, 1)
+            growth = [statistics.median(r[-tenth:]) / statistics.median(r[:tenth]) for r in ratios]
+            yield Result(f"{size} nodes: growth of that, last 10 % / first", "×", growth, 1.2)
+
+
+def commits(folder: Path, size: int) -> Iterator[Result]:
+    """What a single commit takes in a session of *size* nodes."""
+    with scratch(folder) as place:
+        runner = WithCommits(place, size)
+        turns = size // TURN
+        for start in range(0, turns, BLOCK):
+            runner.block(range(start, start + BLOCK))
+        fsyncs, taken = [], []
+        for turn in range(turns, turns + 100):
+            write_turn(runner.session, turn)
+            taken.append(timed(runner.session.flush) * 1000)
+            fsyncs.append(one_fsync(place) * 1000)
+        runner.close()
+    fsync = statistics.median(fsyncs)
+    yield Result(f"{size} nodes: one fsync", "ms", fsyncs)
+    yield Result(f"{size} nodes: a turn's commit", "ms", taken, max(6.0, 24 * fsync))
+    p95 = sorted(taken)[int(len(taken) * 0.95)]
+    yield Result(f"{size} nodes: a turn's commit, 95th percentile", "ms", [p95])
+
+
+def one_fsync(folder: Path) -> float:
+    """Seconds for appending a little and making it durable."""
+    with (folder / "probe").open("ab", buffering=0) as file:
+        file.write(b"x" * 1000)
+        return timed(lambda: os.fsync(file.fileno()))
+
+
+def loading(folder: Path, size: int, rounds: int) -> Iterator[Result]:
+    """Reading a session of *size* nodes, and what it takes on disk."""
+    with scratch(folder) as place:
+        runner = WithCommits(place, size)
+        for start in range(0, size // TURN, BLOCK):
+            runner.block(range(start, start + BLOCK))
+        runner.close()
+        store, files = runner.store, sorted(place.glob("commits/s/history/*/*"))
+        text = sum(file.stat().st_size for file in files)
+        ratios = []
+        for _ in range(max(rounds, 3) * 3):
+            plain = timed(lambda: [parse(file) for file in files])
+            ratios.append(timed(lambda: store.load("s")) / plain)
+        yield Result(f"{size} nodes: load, against json.loads", "×", ratios, 3)
+        before = disk_usage(place / "commits") / text
+        yield Result(f"{size} nodes: disk, against the text of all records", "×", [before])
+        if shutil.which("git"):
+            store.pack("s")
+            after = disk_usage(place / "commits") / text
+            yield Result(f"{size} nodes: disk after gc", "×", [after], 2)
+
+
+def parse(file: Path) -> list[Any]:
+    """The least that reading costs: every line through json.loads."""
+    with file.open("rb") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def listing(folder: Path, count: int) -> Iterator[Result]:
+    """A list of *count* sessions."""
+    with scratch(folder) as place:
+        store = SessionStore(place)
+        session = store.open(store.create_session("s0", title="One of many"))
+        write_turn(session, 0)
+        session.close()
+        meta = (place / "s0" / "meta.json").read_bytes()
+        for number in range(1, count):
+            (place / f"s{number}").mkdir()
+            (place / f"s{number}" / "meta.json").write_bytes(meta)
+        taken = [timed(lambda: store.sessions(limit=50)) for _ in range(7)]
+        yield Result(f"a list of {count} sessions", "s", taken, 0.3)
+
+
+# --- tools ------------------------------------------------------------------------------
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that *call* takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def disk_usage(folder: Path) -> int:
+    """Bytes that a folder takes, whole blocks and folders included."""
+    return sum(path.lstat().st_blocks * 512 for path in [folder, *folder.rglob("*")])
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder on the disk that is measured."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="store-") as place:
+        yield Path(place)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print the table, and say whether every goal is met."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sizes", default="100,1000,5000", help="nodes in a session")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="on the disk to measure")
+    chosen = parser.parse_args(arguments)
+    sizes = [int(size) for size in chosen.sizes.split(",")]
+    print(
+        f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, Python {sys.version.split()[0]}\n"
+    )
+    print("| measure | median | 95 % interval | goal | |\n|---|---|---|---|---|")
+    missed = 0
+    for result in measure(chosen.folder, sizes, chosen.rounds):
+        print(result.row(), flush=True)
+        missed += result.verdict == "missed"
+    print(f"\n{missed} goals missed" if missed else "\nevery goal met")
+    return 1 if missed else 0
+
+
+def measure(folder: Path, sizes: Sequence[int], rounds: int) -> Iterator[Result]:
+    """All rows."""
+    for size in sizes:
+        yield from side_by_side(folder, size, max(rounds, 2000 // size))
+    for size in (sizes[0], sizes[-1]):
+        yield from commits(folder, size)
+    yield from loading(folder, sizes[-1], rounds)
+    yield from listing(folder, 2000)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
