@@ -249,7 +249,8 @@ def commits(folder: Path, size: int) -> Iterator[Result]:
         runner.close()
     fsync = statistics.median(fsyncs)
     yield Result(f"{size} nodes: one fsync", "ms", fsyncs)
-    yield Result(f"{size} nodes: a turn's commit", "ms", taken, max(6.0, 24 * fsync))
+    # 6 ms is meant for a disk that takes 0.3 ms; on a slower or busier one, as many fsyncs.
+    yield Result(f"{size} nodes: a turn's commit", "ms", taken, max(6.0, 20 * fsync))
     p95 = sorted(taken)[int(len(taken) * 0.95)]
     yield Result(f"{size} nodes: a turn's commit, 95th percentile", "ms", [p95])
 

@@ -157,6 +157,7 @@ class DiskSession(RecordedSession):
             numbers = [segment.name.number for segment in loaded.segments]
             session = cls(path, loaded.dag, {}, outside, max(numbers, default=-1) + 1)
             session._lock, session._exists = lock, True
+            on_error.callback(session._journal.close)
             on_error.callback(session._committer.abandon)
             session._repaired += restored
             session._recover(folder, loaded)

@@ -23,7 +23,6 @@ from typing import Any, Final
 from op_jupyter.errors import StoreError
 from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file
 from op_jupyter.store.objects import (
-    FILE,
     TREE,
     CommitObject,
     Entries,
@@ -34,7 +33,7 @@ from op_jupyter.store.objects import (
     parse_commit,
     parse_tree,
 )
-from op_jupyter.store.packs import MAX_OBJECT_BYTES, Objects, Pack
+from op_jupyter.store.packs import MAX_OBJECT_BYTES, Objects, Pack, name_of
 
 NAME: Final = "op-jupyter"
 EMAIL: Final = "op-jupyter@localhost"
@@ -162,24 +161,16 @@ class Repository:
 
     # -- writing
 
-    def write_blob(self, data: bytes) -> bytes:
-        """Add a file's content."""
-        return self.objects.write(b"blob", data)
+    def write_blob(self, data: bytes, *, once: bool = False) -> bytes:
+        """Add a file's content; *once*: unless it is there already."""
+        sha = name_of(b"blob", data)
+        return sha if once and self.objects.has(sha) else self.objects.write(b"blob", data)
 
     def write_tree(self, entries: Entries) -> bytes:
         """Add a tree."""
         sha = self.objects.write(b"tree", format_tree(entries))
         self._remember(sha, entries)
         return sha
-
-    def graft(self, base: Entries, path: str, sha: bytes) -> Entries:
-        """*base* with the file *path* put in; folders on the way are written."""
-        name, _, rest = path.partition("/")
-        key = name.encode()
-        if not rest:
-            return {**base, key: (FILE, sha)}
-        below = self.graft(self.subtree(base, key), rest, sha)
-        return {**base, key: (TREE, self.write_tree(below))}
 
     def commit(
         self, tree: bytes, message: str, parents: Iterable[bytes], authored: int, committed: int

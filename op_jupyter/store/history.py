@@ -173,7 +173,7 @@ class History:
             _put(additions, path, repository.write_blob(data))
         for path in map(blob_path, sorted(blobs)):
             data = read_file(f"{self._folder}/{path}", MAX_OBJECT_BYTES)
-            _put(additions, path, repository.write_blob(data))
+            _put(additions, path, repository.write_blob(data, once=True))
         base = {} if parent is None else repository.tree(self._commits.read(parent).tree)
         return self._graft(base, additions)
 

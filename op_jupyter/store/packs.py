@@ -22,7 +22,8 @@ from op_jupyter.store.files import FileSystem, new_tag, read_file, remove
 from op_jupyter.store.objects import GitRefused
 
 MANY: Final = 64
-SMALL_BYTES: Final = 4 * 1024 * 1024
+SMALL_BYTES: Final = 1024 * 1024
+_FRESH_BYTES: Final = 64 * 1024 * 1024
 MAX_OBJECT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PACK_BYTES: Final = 512 * 1024 * 1024  # offsets in the index have 31 bits
 _COMPRESSION: Final = 1  # a turn is written once and packed better later; speed counts here
@@ -130,6 +131,7 @@ class Objects:
         self._seen_names: frozenset[str] = frozenset()
         self._fresh: dict[bytes, tuple[bytes, bytes]] = {}
         self._fresh_bytes = 0
+        self._written = 0
         self._kept: list[str] = []
 
     # -- reading
@@ -151,7 +153,8 @@ class Objects:
         return self._read_packed(sha) if self._look_again() else None
 
     def has(self, sha: bytes) -> bool:
-        """Whether an object is there, as far as we know."""
+        """Whether an object is there."""
+        self._look_again()
         return (
             sha in self._fresh
             or any(pack.find(sha) is not None for pack in self._packs)
@@ -220,13 +223,11 @@ class Objects:
 
     def write(self, kind: bytes, data: bytes) -> bytes:
         """Add an object and return its name; `barrier` makes it durable."""
-        if not self._fresh:
-            self._look_again()
         sha = name_of(kind, data)
-        if not self.has(sha):
+        if sha not in self._fresh:
             self._fresh[sha] = (kind, data)
             self._fresh_bytes += len(data)
-            if self._fresh_bytes > SMALL_BYTES * 16:
+            if self._fresh_bytes > _FRESH_BYTES:
                 self.barrier()
         return sha
 
@@ -240,6 +241,7 @@ class Objects:
             return
         entries = {sha: _entry(kind, data) for sha, (kind, data) in self._fresh.items()}
         pack = self._write_pack(entries, keep=True)
+        self._written += 1
         self._packs.append(pack)
         self._seen_names |= {os.path.basename(pack.path)}
         self.forget()
@@ -258,6 +260,8 @@ class Objects:
 
     def tidy(self) -> None:
         """Merge the small packs when there are many; every object is there at any moment."""
+        if self._written % (MANY // 4):
+            return  # not each time: looking costs as much as a small commit
         self._look_again()
         small = [pack for pack in self._packs if self._is_small(pack)]
         if len(small) < MANY:

@@ -1,5 +1,6 @@
 """`git log` tells what happened: the commit graph is the conversation graph."""
 
+import os
 import re
 from pathlib import Path
 
@@ -327,3 +328,41 @@ def test_packing_keeps_everything_and_makes_it_small(
     assert graph(git, store)["agent: after"] == "agent: t29"
     assert graph(git, store)["agent: fork"] == "agent: t3"
     git(store.path("s"), "fsck", "--strict")
+
+
+def test_many_small_packs_are_merged_as_they_come(
+    store: SessionStore, session: OpenSession, git: Git
+) -> None:
+    base = None
+    for number in range(150):
+        turn(session, f"t{number}", base)
+        session.flush()
+        base = f"t{number}.m"
+    packs = list((store.root_path / "s" / ".git" / "objects" / "pack").glob("*.pack"))
+    assert 1 < len(packs) < 100
+    turn(session, "fork", "t3.m")
+    session.close()
+    assert len(subjects(git, store, "main")) == 150
+    assert graph(git, store)["agent: fork"] == "agent: t3"
+    assert git(store.path("s"), "fsck", "--strict") == ""
+    assert "garbage: 0\n" in git(store.path("s"), "count-objects", "-v")
+    again = store.open("s")
+    assert again.status.repaired == ()
+    turn(again, "late fork", "t7.m")
+    again.close()
+    assert graph(git, store)["agent: late fork"] == "agent: t7"
+
+
+def test_an_attachment_is_in_git_once_however_often_it_is_used(
+    store: SessionStore, session: OpenSession, git: Git
+) -> None:
+    data = os.urandom(200_000)
+    for number in range(5):
+        session.begin_turn(Turn(f"t{number}", base=session.dag.head, subject="show it"))
+        session.put_blob(data, "image/png")
+        session.end_turn(f"t{number}", "completed")
+        session.flush()
+    session.close()
+    packs = (store.root_path / "s" / ".git" / "objects" / "pack").glob("*.pack")
+    assert sum(pack.stat().st_size for pack in packs) < 300_000
+    assert len(git(store.path("s"), "ls-files", "context").split()) == 1
