@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -34,5 +34,21 @@ def canonical_arguments(raw: str) -> str:
     """
     try:
         return canonical_json(json.loads(raw))
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw
+
+
+def nests_deeper(value: Json, levels: int) -> bool:
+    """Whether arrays and objects of *value* are inside each other more than *levels* times."""
+    layer = [value]
+    for _ in range(levels + 1):
+        layer = [inner for outer in layer for inner in _members(outer)]
+        if not layer:
+            return False
+    return True
+
+
+def _members(value: Json) -> Iterable[Json]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+from op_jupyter.core.keys import canonical_json, nests_deeper
 from op_jupyter.core.messages import (
     Block,
     ImageBlock,
@@ -23,6 +24,7 @@ from op_jupyter.core.messages import (
 from op_jupyter.providers.profile import EndpointProfile
 from op_jupyter.providers.structured import format_instruction
 
+_DEEPEST: Final = 100
 _CACHE: Final = {"type": "ephemeral"}
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -113,14 +115,16 @@ def _api_block(block: Block) -> dict[str, Any]:
 def parse_arguments(raw: str) -> dict[str, Any]:
     """The object that *raw* says, or ``{}``.
 
-    The service takes back only an object.  What the model wrote instead is not lost: the
-    result that follows is the error that quotes it.
+    The service takes back only an object, and one that JSON can write.  What the model wrote
+    instead is not lost: the result that follows is the error that quotes it.
     """
     try:
         value = json.loads(raw, parse_constant=_refuse_constant)
+        canonical_json(value)  # a number such as 1e999 is read as an infinity
     except (ValueError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    fits = isinstance(value, dict) and not nests_deeper(value, _DEEPEST)
+    return value if fits else {}
 
 
 def _refuse_constant(name: str) -> NoReturn:

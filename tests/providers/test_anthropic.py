@@ -237,7 +237,11 @@ async def test_a_server_without_thinking_gets_no_thinking_back(fake):
 
 
 @pytest.mark.parametrize(
-    "raw", ["{broken", "[1, 2]", '"text"', "NaN", '{"a": NaN}', "", "[" * 100_000]
+    "raw",
+    [
+        *("{broken", "[1, 2]", '"text"', "NaN", '{"a": NaN}', "", "[" * 100_000, '{"a": 1e999}'),
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+    ],
 )
 async def test_arguments_that_are_no_object_are_sent_as_none_before_their_error(fake, raw):
     messages = (
