@@ -27,6 +27,7 @@ from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import loop
 from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
+from op_jupyter.engine.responses import check_response
 from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
 from op_jupyter.engine.steps import Plan, Progress, run_steps
 from op_jupyter.engine.tool_call import TurnEnd
@@ -247,11 +248,7 @@ class Runtime:
             raise ProtocolError(
                 "the response broke off before its end; it was dropped", semantic_output=seen
             )
-        if done.message.tool_uses and done.stop_reason != "tool_use":
-            raise ProtocolError(
-                f"the response asks for tools but stopped for {done.stop_reason!r}; no tool ran",
-                semantic_output=True,
-            )
+        check_response(done)
         return done
 
     # -- life

@@ -45,6 +45,7 @@ from op_jupyter.core.turn import DOOM_LOOP, NOT_EXECUTED, FailureCode, Phase
 from op_jupyter.core.updates import Update
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.responses import sound_calls
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import ToolEnv, TurnEnd, run_tool_call, store_not_run
 from op_jupyter.errors import ProtocolError, ProviderError, StoreError
@@ -167,7 +168,8 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
     raise TurnEnd(
         "failed",
         "max_model_calls",
-        f"no answer after {plan.max_steps} model calls; raise --max-steps or ask for less at once",
+        f"no answer after {plan.max_steps} model call{'' if plan.max_steps == 1 else 's'}; "
+        "raise --max-steps or ask for less at once",
     )
 
 
@@ -240,15 +242,27 @@ async def _model_step(
         with contextlib.suppress(StoreError):  # the first cause is on its way up
             recorder.finish(node.id, **_failed(error, attempts, monotonic() - started))
         raise
-    node = recorder.finish(
-        node.id,
-        status="completed",
-        output=message_to_json(done.message),
-        name=done.model or request.model,
-        metadata=_model_metadata(done, attempts, monotonic() - started, step),
+    done = sound_calls(done, request, plan.tools, plan.session.new_id)
+    node = _store_answer(
+        plan, node, done, _model_metadata(done, attempts, monotonic() - started, step)
     )
     plan.show(Update("draft_cleared"))
     return node, done
+
+
+def _store_answer(plan: Plan, node: Node, done: ResponseDone, metadata: Mapping[str, Any]) -> Node:
+    recorder = plan.session.recorder
+    output = message_to_json(done.message)
+    name = done.model or node.name
+    try:
+        return recorder.finish(
+            node.id, status="completed", output=output, name=name, metadata=metadata
+        )
+    except StoreError as error:
+        # It may be this message alone that cannot be stored.
+        with contextlib.suppress(StoreError):
+            recorder.finish(node.id, **_failed(error, metadata["attempts"], metadata["seconds"]))
+        raise
 
 
 def _show_delta(plan: Plan, delta: ModelDelta) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from op_jupyter.core.keys import canonical_json
+from op_jupyter.core.keys import canonical_json, nests_deeper
 from op_jupyter.core.messages import TextBlock, ToolUseBlock, block_to_json
 from op_jupyter.core.nodes import Node, NodeStatus
 from op_jupyter.core.prompt import FrameView
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
 
 SHOWN_CHARS: Final = 2_000
+ARGUMENTS_CHARS: Final = 100_000
 STOP_SECONDS: Final = 2.0
 """How long a cancelled tool may take to stop before its result is written."""
+DEEPEST: Final = 100
+TOO_DEEP: Final = f"InvalidArguments: the arguments nest more than {DEEPEST} levels deep"
 CANCELLED: Final = "the call was cancelled; what it had done by then is not undone"
 
 _NODE_STATUS: Final[dict[ToolState, NodeStatus]] = {
@@ -129,12 +132,19 @@ def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) 
 def _parse(raw: str) -> Mapping[str, Any] | str:
     """The arguments, or the sentence that says what is wrong with them."""
     try:
-        value = json.loads(raw or "{}")
+        value = json.loads(raw or "{}", parse_constant=_refuse_constant)
+        canonical_json(value)  # a number may be too large for any but Python
     except ValueError as error:
         return f"InvalidArguments: the arguments are not JSON ({error}); send one JSON object"
+    except RecursionError:
+        return TOO_DEEP
     if not isinstance(value, dict):
         return "InvalidArguments: the arguments are not a JSON object; send one JSON object"
-    return value
+    return TOO_DEEP if nests_deeper(value, DEEPEST) else value
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
 
 
 def _begin(env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str) -> _Call:
@@ -155,10 +165,11 @@ def _begin(env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str) 
             },
         )
     )
+    text = canonical_json(node.input) if parsed else use.arguments
     shown = {
         "id": use.id,
         "name": use.name,
-        "arguments": canonical_json(node.input) if parsed else use.arguments,
+        "arguments": bounded(text, ARGUMENTS_CHARS, 0),
         "node_id": node.id,
         "phase": "validating",
     }

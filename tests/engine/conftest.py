@@ -33,12 +33,13 @@ def session(store: MemoryStore) -> Iterator[AgentSession]:
 def nothing_is_left_on_the_loop() -> Iterator[None]:
     """A task that is still there, destroyed while pending, or failed unheard, is an error."""
     background = loop.background_loop()
+    before = asyncio.all_tasks(background)
     complaints: list[dict[str, Any]] = []
     background.set_exception_handler(lambda _loop, context: complaints.append(context))
     gc.freeze()  # so that the collection below looks at what the test made, and takes no time
     yield
     deadline = time.monotonic() + LEFT_SECONDS
-    while (left := asyncio.all_tasks(background)) and time.monotonic() < deadline:
+    while (left := asyncio.all_tasks(background) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     gc.collect()
     gc.unfreeze()

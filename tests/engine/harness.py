@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,19 +154,23 @@ def results_in(provider: ScriptedProvider, index: int = -1) -> list[ToolResultBl
     ]
 
 
-async def wait_phase(session: AgentSession, phase: str) -> None:
-    reached = asyncio.Event()
+async def wait_until(session: AgentSession, condition: Callable[[], object]) -> None:
+    """Wait until *condition* holds; it is looked at again after each update."""
+    met = asyncio.Event()
     here = asyncio.get_running_loop()
 
-    def listen(envelope: Any) -> None:
-        if envelope.update.data.get("phase") == phase:
-            here.call_soon_threadsafe(reached.set)
+    def look(_envelope: Any = None) -> None:
+        if condition():
+            here.call_soon_threadsafe(met.set)
 
-    unsubscribe = session.subscribe(listen)
-    if session.snapshot().runtime.get("phase") == phase:
-        reached.set()
-    await asyncio.wait_for(reached.wait(), 5)
+    unsubscribe = session.subscribe(look)
+    look()
+    await asyncio.wait_for(met.wait(), 5)
     unsubscribe()
+
+
+async def wait_phase(session: AgentSession, phase: str) -> None:
+    await wait_until(session, lambda: session.snapshot().runtime.get("phase") == phase)
 
 
 class FailingStore:
@@ -213,6 +219,11 @@ def assert_sound(session: AgentSession) -> None:
 def assert_sendable(request: ModelRequest) -> None:
     """The real service would take *request*."""
     body = request_body(request, EndpointProfile("test", "http://127.0.0.1", "model"))
-    assert violation(body, {"x-api-key": API_KEY}, ServiceRules(models=())) is None
-    uses = [use.id for message in request.messages for use in message.tool_uses]
-    assert len(set(uses)) == len(uses), uses
+    json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    assert (
+        violation(body, {"x-api-key": API_KEY}, ServiceRules(models=(), context_tokens=10**9))
+        is None
+    )
+    uses = [use for message in request.messages for use in message.tool_uses]
+    assert len({use.id for use in uses}) == len(uses), uses
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", word) for u in uses for word in (u.id, u.name))

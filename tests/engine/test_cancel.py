@@ -34,6 +34,7 @@ from tests.engine.harness import (
     texts,
     turn_start,
     wait_phase,
+    wait_until,
 )
 
 CALLS = [call("look", {"what": w}) for w in "abc"]
@@ -204,7 +205,7 @@ def test_cancelling_ends_a_turn_that_waits_for_another_ones_card(session: AgentS
         return await agent.aio("do it", tools=[tool])
 
     bare_job = loop.submit(bare)
-    loop.run_sync(card_is_up, session, "first")
+    loop.run_sync(wait_until, session, session.pending_cards)
     asks = ScriptedProvider(reply(call("run", {}, id="second"), call("run", {"what": "b"})))
     turn_id, job = start_in_background(session, asks, [tool])
     loop.run_sync(wait_phase, session, "running_tools")
@@ -215,21 +216,6 @@ def test_cancelling_ends_a_turn_that_waits_for_another_ones_card(session: AgentS
     loop.run_sync(session.resolve_permission, waiting.turn_id, "first", ALLOW)
     assert bare_job.future.result(5) == "other done"
     goes_on(session)
-
-
-async def card_is_up(session: AgentSession, call_id: str) -> None:
-    up = asyncio.Event()
-    here = asyncio.get_running_loop()
-
-    def listen(envelope: Any) -> None:
-        if envelope.update.kind == "permission_requested" and envelope.update.data["id"] == call_id:
-            here.call_soon_threadsafe(up.set)
-
-    unsubscribe = session.subscribe(listen)
-    if any(request.id == call_id for request in session.pending_cards()):
-        up.set()
-    await asyncio.wait_for(up.wait(), 5)
-    unsubscribe()
 
 
 def test_an_answer_that_comes_while_the_turn_is_cancelled_is_refused(
