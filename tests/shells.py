@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -13,11 +14,26 @@ from op_jupyter.testing.providers import Script, ScriptedProvider
 class Shell:
     """A shell and what it showed; nobody can be asked in it."""
 
-    def __init__(self, shell: InteractiveShell) -> None:
-        self.ip = shell
+    def __init__(self, folder: Path, *, watched: bool = True) -> None:
+        self._folder = folder
+        self._watched = watched
         self.shown: list[dict[str, Any]] = []
         self.metadata: list[dict[str, Any]] = []
-        shell.display_pub.publish = self._publish
+        self.start()
+
+    def start(self) -> None:
+        """Make `ip` a new shell, as a new process would have it."""
+        InteractiveShell.clear_instance()
+        self.ip = InteractiveShell.instance(ipython_dir=str(self._folder))
+        self.ip.history_manager.enabled = False
+        if self._watched:
+            self.ip.display_pub.publish = self._publish
+
+    def end(self) -> None:
+        """Close what the shell has open."""
+        self.ip.history_manager.end_session()
+        self.ip.atexit_operations = lambda: None
+        InteractiveShell.clear_instance()
 
     def _publish(self, data: Any = None, metadata: Any = None, **_: Any) -> None:
         self.shown.append(dict(data))

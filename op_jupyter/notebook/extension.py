@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from op_jupyter.engine.loop import set_waiter
 from op_jupyter.errors import OpenProgramError
@@ -86,6 +87,10 @@ _loaded: dict[int, _Loaded] = {}
 """The notebook of each shell, by identity; a kernel has one."""
 
 
+_left: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The session of each shell that was unloaded: `%reload_ext` goes on with it."""
+
+
 def load(
     shell: Any, *, store: Store | None = None, make_runtime: MakeRuntime | None = None
 ) -> Notebook:
@@ -95,7 +100,13 @@ def load(
     """
     if (known := _loaded.get(id(shell))) is not None:
         return known.notebook
-    notebook = Notebook(shell, AgentMagics(parent=shell), store=store, make_runtime=make_runtime)
+    notebook = Notebook(
+        shell,
+        AgentMagics(parent=shell),
+        store=store,
+        make_runtime=make_runtime,
+        goes_on=_left.pop(shell, None),
+    )
     loaded = _Loaded(shell, notebook)
     loaded.register()
     _loaded[id(shell)] = loaded
@@ -105,8 +116,11 @@ def load(
 def unload(shell: Any) -> None:
     """Take away what `load` put there; harmless when it is not loaded."""
     loaded = _loaded.pop(id(shell), None)
-    if loaded is not None:
-        loaded.undo()
+    if loaded is None:
+        return
+    if (session_id := loaded.notebook.begun) is not None:
+        _left[shell] = session_id
+    loaded.undo()
 
 
 def load_ipython_extension(shell: Any) -> None:

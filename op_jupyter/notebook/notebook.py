@@ -39,6 +39,7 @@ class Notebook:
     Args:
         store: where sessions live; None: the configured place.
         make_runtime: picks the model service for settings.
+        goes_on: session that this process had open before the extension was reloaded.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Notebook:
         *,
         store: Store | None = None,
         make_runtime: MakeRuntime | None = None,
+        goes_on: str | None = None,
     ) -> None:
         self.shell = shell
         self.config = config
@@ -57,6 +59,7 @@ class Notebook:
         self._store = store
         self._services = Services(make_runtime or configured_runtime)
         self._handle: SessionHandle | None = None
+        self._goes_on = goes_on
 
     # -- the session
 
@@ -83,7 +86,18 @@ class Notebook:
         """The notebook's session, live."""
         return self.handle.agent
 
+    @property
+    def begun(self) -> str | None:
+        """Id of the session, once something happened in it."""
+        handle = self._handle
+        return handle.session_id if handle is not None and len(handle.agent.dag) else None
+
     def _first(self) -> SessionHandle:
+        if self._goes_on is not None and self.store.exists(self._goes_on):
+            # Reloaded, not restarted: the variables are still there.
+            handle = self._hosted(open_handle(self._goes_on, store=self.store))
+            self.restarts = int(handle.agent.dag.meta.get("restarts", 0))
+            return handle
         wanted: str | None = self.config.session or None
         if wanted is None and self.config.resume == "auto":
             earlier = self.earlier()

@@ -24,21 +24,20 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ip(tmp_path: Path) -> Iterator[InteractiveShell]:
+def shell(tmp_path: Path) -> Iterator[Shell]:
     """A bare shell of this test alone."""
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(ipython_dir=str(tmp_path / "ipython"))
-    shell.history_manager.enabled = False
-    yield shell
-    unload(shell)
-    shell.history_manager.end_session()
-    shell.atexit_operations = lambda: None  # type: ignore[method-assign]
-    InteractiveShell.clear_instance()
+    made = Shell(tmp_path / "ipython")
+    yield made
+    unload(made.ip)
+    made.end()
 
 
 @pytest.fixture
-def shell(ip: InteractiveShell) -> Shell:
-    return Shell(ip)
+def ip(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A bare shell that prints what it displays."""
+    made = Shell(tmp_path / "ipython", watched=False)
+    yield made.ip
+    made.end()
 
 
 @pytest.fixture

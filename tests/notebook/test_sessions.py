@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from shells import Model, Shell
 
 from op_jupyter.core.graph import Dag
@@ -43,12 +42,12 @@ class Front:
 
     def __init__(self, shell: Shell) -> None:
         self.kernel = shell.ip.kernel = FakeKernel()  # type: ignore[attr-defined]
-        self._shell = shell
+        self.shell = shell
 
     def run(self, cell_id: str, prompt: str, flags: str = "") -> Any:
         self.kernel.cell_id = cell_id
         self.kernel.runs += 1
-        return self._shell.value(f"%%agent {flags}\n{prompt}")
+        return self.shell.value(f"%%agent {flags}\n{prompt}")
 
 
 @pytest.fixture
@@ -155,11 +154,15 @@ def test_a_plain_call_in_an_async_cell_is_recorded_too(
 # -- restarts
 
 
-def restart(ip: InteractiveShell, store: MemoryStore, model: Model, **config: str) -> Notebook:
+def restart(front: Front, store: MemoryStore, model: Model, **config: str) -> Notebook:
     """A new kernel of the same notebook."""
-    unload(ip)
-    ip.config.AgentMagics.update(config)
-    return load(ip, store=store, make_runtime=model.runtime)
+    shell = front.shell
+    unload(shell.ip)
+    shell.end()
+    shell.start()
+    shell.ip.kernel = front.kernel  # type: ignore[attr-defined]
+    shell.ip.config.AgentMagics.update(config)
+    return load(shell.ip, store=store, make_runtime=model.runtime)
 
 
 def test_a_session_is_resumed_by_id_and_the_model_hears_the_earlier_turns(
@@ -168,7 +171,7 @@ def test_a_session_is_resumed_by_id_and_the_model_hears_the_earlier_turns(
     notebook = load(shell.ip, store=store, make_runtime=talkative.runtime)
     front.run("a", "My name is Ada.")
     session_id = notebook.session.session_id
-    notebook = restart(shell.ip, store, talkative)
+    notebook = restart(front, store, talkative)
     shell.value(f"%agent resume {session_id}")
     front.run("b", "What is my name?")
     assert notebook.session.session_id == session_id
@@ -183,7 +186,7 @@ def test_the_first_prompt_after_a_resume_tells_that_variables_are_gone(
     front.run("a", "One")
     assert "kernel was restarted" not in talkative.sent()
     for number in (1, 2):
-        restart(shell.ip, store, talkative)
+        restart(front, store, talkative)
         shell.value("%agent resume")
         front.run(f"b{number}", "Two")
         assert f"restart {number} of this session" in talkative.sent()
@@ -197,7 +200,7 @@ def test_resume_ask_begins_anew_and_offers_the_earlier_session(
 ) -> None:
     load(shell.ip, store=store, make_runtime=talkative.runtime)
     first = front.run("a", "One").session_id
-    notebook = restart(shell.ip, store, talkative)
+    notebook = restart(front, store, talkative)
     assert notebook.session.session_id != first
     assert first in shell.says("%agent status")
     assert "%agent resume" in shell.says("%agent status")
@@ -208,7 +211,7 @@ def test_resume_auto_goes_on_by_itself(
 ) -> None:
     load(shell.ip, store=store, make_runtime=talkative.runtime)
     first = front.run("a", "One").session_id
-    notebook = restart(shell.ip, store, talkative, resume="auto")
+    notebook = restart(front, store, talkative, resume="auto")
     assert notebook.session.session_id == first
 
 
@@ -218,7 +221,7 @@ def test_a_configured_session_is_opened(
     load(shell.ip, store=store, make_runtime=talkative.runtime)
     first = front.run("a", "One").session_id
     front.run("b", "Two", "--fresh")
-    notebook = restart(shell.ip, store, talkative, session=first)
+    notebook = restart(front, store, talkative, session=first)
     assert notebook.session.session_id == first
 
 
@@ -228,7 +231,7 @@ def test_the_session_of_another_notebook_is_not_offered(
     load(shell.ip, store=store, make_runtime=talkative.runtime)
     front.run("a", "One")
     front.kernel.parent = SimpleNamespace(connection_file="/run/kernel-2.json")
-    notebook = restart(shell.ip, store, talkative)
+    notebook = restart(front, store, talkative)
     assert notebook.earlier() is None
     assert isinstance(shell.error("%agent resume"), UnknownSession)
 
@@ -244,6 +247,18 @@ def test_a_session_that_another_kernel_holds_is_an_error_and_the_own_one_stays(
     other.close()
     shell.value("%agent resume held")
     assert notebook.session.session_id == "held"
+
+
+def test_reloading_the_extension_goes_on_with_the_session(
+    front: Front, shell: Shell, talkative: Model, store: MemoryStore
+) -> None:
+    load(shell.ip, store=store, make_runtime=talkative.runtime)
+    first = front.run("a", "One").session_id
+    unload(shell.ip)
+    notebook = load(shell.ip, store=store, make_runtime=talkative.runtime)
+    assert notebook.session.session_id == first
+    front.run("b", "Two")
+    assert "kernel was restarted" not in talkative.sent()
 
 
 def test_threads_of_ours_keep_the_session(notebook: Notebook, shell: Shell) -> None:
