@@ -82,7 +82,9 @@ def prepare(body: Mapping[str, Any]) -> Body:
     system prompt, the oldest turns and the ends of long results left out.
     """
     messages, world = _without_world(body["messages"])
-    tools = select_tools(body.get("tools") or (), _last_question(messages))
+    tools = select_tools(
+        body.get("tools") or (), _last_question(messages), called=_last_called(messages)
+    )
     prepared = {k: v for k, v in body.items() if k not in ("system", "tools", "tool_choice")}
     prepared["max_tokens"] = min(body.get("max_tokens", MAX_OUTPUT_TOKENS), MAX_OUTPUT_TOKENS)
     prepared["messages"] = [*worked_examples(tools), *recent(messages)]
@@ -99,18 +101,34 @@ def prepare(body: Mapping[str, Any]) -> Body:
 # --- tools ------------------------------------------------------------------------------
 
 
-def select_tools(tools: Sequence[Spec], question: str, limit: int = MAX_TOOLS) -> list[Spec]:
-    """The *limit* tools that have most to do with *question*, in the order they were offered.
+def select_tools(
+    tools: Sequence[Spec], question: str, *, called: str = "", limit: int = MAX_TOOLS
+) -> list[Spec]:
+    """The tools to offer for *question*, in the order they were offered; at most *limit*.
 
-    Among equals the ones with the simplest arguments win: a tiny model chooses words well,
-    and writes code badly.
+    Those that have most to do with it; else the one *called* last, as a short question mostly
+    goes on with the one before; else those with the simplest arguments.  A tool that has less
+    to do with it is no second choice but a trap: with one beside the right tool, the success
+    rate fell from 100 to 62 percent.
     """
-    asked = _words(question)
-    ranked = sorted(
-        range(len(tools)),
-        key=lambda i: (-len(asked & _tool_words(tools[i])), -_simplicity(tools[i]), i),
+    matches = [_match(question, tool) for tool in tools]
+    best = max(matches, default=0)
+    if best:
+        wanted = [i for i, match in enumerate(matches) if 2 * match > best]
+    else:
+        wanted = [i for i, tool in enumerate(tools) if tool["name"] == called]
+        wanted = wanted or list(range(len(tools)))
+    wanted.sort(key=lambda i: (-matches[i], -_simplicity(tools[i])))
+    return [tools[i] for i in sorted(wanted[:limit])]
+
+
+def _match(question: str, tool: Spec) -> int:
+    """How many words of *question* are words of *tool*; `maximum` is `max`."""
+    known = _tool_words(tool)
+    return sum(
+        any(asked.startswith(word) or word.startswith(asked) for word in known)
+        for asked in _words(question)
     )
-    return [tools[i] for i in sorted(ranked[:limit])]
 
 
 def _tool_words(tool: Spec) -> set[str]:
@@ -332,6 +350,14 @@ def _last_question(messages: Sequence[Spec]) -> str:
     for message in reversed(messages):
         if message["role"] == "user" and not _has_result(message):
             return _text(message)
+    return ""
+
+
+def _last_called(messages: Sequence[Spec]) -> str:
+    for message in reversed(messages):
+        for block in _blocks(message):
+            if block["type"] == "tool_use":
+                return str(block["name"])
     return ""
 
 

@@ -123,14 +123,25 @@ def test_without_tools_there_are_no_examples():
 # --- which tools
 
 
-def test_tools_that_the_question_speaks_of_are_kept():
-    assert READ in select_tools(TOOLS, "Read the file notes.txt")
-    assert COLUMN_STAT in select_tools(TOOLS, "What is the median body mass?")
+def test_the_tool_that_the_question_speaks_of_is_offered_alone():
+    assert select_tools(TOOLS, "What is the median body mass?") == [COLUMN_STAT]
+    assert select_tools(TOOLS, "And the maximum?") == [COLUMN_STAT]
+    assert select_tools(TOOLS, "What is the weather in Oslo?") == [WEATHER]
+
+
+def test_a_question_without_a_hint_goes_on_with_the_tool_of_the_one_before():
+    assert select_tools(TOOLS, "Again?", called="python") == [PYTHON]
+    assert select_tools(TOOLS, "What is the weather in Oslo?", called="python") == [WEATHER]
 
 
 def test_among_equals_the_simplest_arguments_win_and_the_order_stays():
     kept = select_tools([PYTHON, READ, COLUMN_STAT, WEATHER], "hm")
     assert kept == [COLUMN_STAT, WEATHER]
+    assert len(select_tools([READ] * 5, "Read it")) == MAX_TOOLS
+
+
+def test_without_tools_none_are_selected():
+    assert select_tools([], "Hm?") == []
 
 
 def test_a_turn_keeps_its_tools_while_it_runs():
@@ -161,7 +172,7 @@ def test_a_large_request_becomes_a_small_one_and_stays_itself():
     before = copy.deepcopy(request)
     prepared = prepare(request)
     assert request == before
-    assert len(prepared["tools"]) == MAX_TOOLS
+    assert [t["name"] for t in prepared["tools"]] == ["column_stat"]
     assert prepared["max_tokens"] == MAX_OUTPUT_TOKENS
     assert "system" not in prepared
     assert prepared["messages"][-1] == request["messages"][-1]
