@@ -13,8 +13,10 @@ Layout of a request:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
@@ -71,6 +73,7 @@ class Shown:
     """Everything that decides a rendered history, in constant size per call depth.
 
     *callers* and *subcalls* bound the entries before and inside the frame; None: no bound.
+    *own* is the last model call of the very loop that asks now: its steps come last, whole.
     """
 
     base: str | None
@@ -78,6 +81,7 @@ class Shown:
     frames: tuple[FrameView, ...] = ()
     callers: int | None = None
     subcalls: int | None = None
+    own: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,10 @@ def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, .
         frame = shown.frames[-1]
         if frame.header:
             told.append(_user(TextBlock(frame.header)))
-        inside = _frame_entries(dag, frame, shown.as_of)
+        own = _loop_to(dag, shown.own, frame.id)
+        inside = _frame_entries(dag, frame, shown.as_of, {node.id for node in own})
         told.extend(m for entry in _last(inside, shown.subcalls) for m in entry)
+        told.extend(m for node in own for m in _exchange(dag, node, shown.as_of))
     told.extend(_input_messages(call))
     return merge_consecutive(_placed(told))
 
@@ -190,7 +196,8 @@ def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator
         if node.role == "code" and frame is None:
             yield _call_entry(dag, node, shown.as_of)
         elif node.metadata.get("bare") and frame not in running:
-            yield from _bare_chain(dag, node, shown.as_of)
+            if steps := _whole_steps(dag, _loop_from(dag, node), shown.as_of):
+                yield _loop_entry(dag, steps, shown.as_of)
 
 
 def _is_bare_call(dag: Dag, node: Node) -> bool:
@@ -198,13 +205,40 @@ def _is_bare_call(dag: Dag, node: Node) -> bool:
     return turn is not None and turn.kind == "call"
 
 
-def _bare_chain(dag: Dag, node: Node | None, as_of: int) -> Iterator[Entry]:
-    """The model calls of one bare ``llm`` or ``agent`` call."""
-    while node is not None and _finished(node, as_of):
-        yield _exchange(dag, node, as_of)
-        frame = node.metadata.get("frame")
-        same = (n for n in dag.followers(node.id) if n.metadata.get("frame") == frame)
-        node = next(same, None)
+def _loop_from(dag: Dag, node: Node) -> list[Node]:
+    """The model calls of one bare ``llm`` or ``agent`` call, *node* its first."""
+    loop = [node]
+    frame = node.metadata.get("frame")
+    while same := [n for n in dag.followers(loop[-1].id) if n.metadata.get("frame") == frame]:
+        loop.append(same[0])
+    return loop
+
+
+def _loop_to(dag: Dag, last: str | None, frame_id: str) -> list[Node]:
+    """The model calls of the loop that runs in that frame, up to *last*."""
+    loop: list[Node] = []
+    while last is not None and (node := dag.node(last)).metadata.get("frame") == frame_id:
+        loop.append(node)
+        last = node.predecessor
+    return loop[::-1]
+
+
+def _loop_entry(dag: Dag, loop: Sequence[Node], as_of: int) -> Entry:
+    return tuple(message for node in loop for message in _exchange(dag, node, as_of))
+
+
+def _whole_steps(dag: Dag, loop: Sequence[Node], as_of: int) -> Sequence[Node]:
+    """The steps of *loop* up to the first that was still under way."""
+    return list(takewhile(lambda node: _is_whole(dag, node, as_of), loop))
+
+
+def _is_whole(dag: Dag, node: Node, as_of: int) -> bool:
+    """Whether that step, its tools too, had ended as of that seq."""
+    if not _finished(node, as_of):
+        return False
+    asked = message_from_json(node.output).tool_uses
+    done = [c for c in dag.children(node.id) if _is_tool(c) and _finished(c, as_of)]
+    return len(done) == len(asked)
 
 
 def _caller_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
@@ -234,32 +268,37 @@ def _call_entry(dag: Dag, node: Node, as_of: int) -> Entry:
 def _exposed(
     dag: Dag, frame_id: str, recorded_id: str | None, expose: str, as_of: int
 ) -> Iterator[Entry]:
-    if expose not in ("llm", "full"):
-        return
-    for node in _inside(dag, frame_id, recorded_id, as_of):
-        if node.role == "llm":
-            yield _exchange(dag, node, as_of)
-        elif expose == "full":
-            yield _call_entry(dag, node, as_of)
+    if expose in ("llm", "full"):
+        yield from _inside(dag, frame_id, recorded_id, as_of, calls=expose == "full")
 
 
-def _frame_entries(dag: Dag, frame: FrameView, as_of: int) -> list[Entry]:
+def _frame_entries(dag: Dag, frame: FrameView, as_of: int, own: Collection[str]) -> list[Entry]:
     """What the running frame did so far; it always sees its own replies."""
-    return [
-        _exchange(dag, node, as_of) if node.role == "llm" else _call_entry(dag, node, as_of)
-        for node in _inside(dag, frame.id, frame.recorded_id, as_of)
-    ]
+    return _inside(dag, frame.id, frame.recorded_id, as_of, calls=True, but=own)
 
 
-def _inside(dag: Dag, frame_id: str, recorded_id: str | None, as_of: int) -> list[Node]:
-    found = [
-        node
-        for node in dag.children(recorded_id)
-        if node.metadata.get("frame") == frame_id
-        and node.metadata.get("kind") != "tool"
-        and _finished(node, as_of)
-    ]
-    return sorted(found, key=_done_seq)
+def _inside(
+    dag: Dag,
+    frame_id: str,
+    recorded_id: str | None,
+    as_of: int,
+    *,
+    calls: bool,
+    but: Collection[str] = (),
+) -> list[Entry]:
+    """What happened in a frame, in the order in which it ended: loops, and calls if wanted."""
+    ended: list[tuple[int, Entry]] = []
+    loops: dict[str | None, list[Node]] = {}  # by their last node
+    for node in dag.children(recorded_id):
+        if node.metadata.get("frame") != frame_id or node.id in but or _is_tool(node):
+            continue
+        if node.role == "llm":
+            loops[node.id] = [*loops.pop(node.predecessor, ()), node]
+        elif calls and _finished(node, as_of):
+            ended.append((_done_seq(node), _call_entry(dag, node, as_of)))
+    whole = (_whole_steps(dag, loop, as_of) for loop in loops.values())
+    ended.extend((_done_seq(steps[-1]), _loop_entry(dag, steps, as_of)) for steps in whole if steps)
+    return [entry for _, entry in sorted(ended, key=itemgetter(0))]
 
 
 def _exchange(dag: Dag, node: Node, as_of: int) -> Entry:
@@ -288,11 +327,15 @@ def _input_messages(call: CallInput) -> Iterator[Message | _World]:
 
 def _finished(node: Node, as_of: int) -> bool:
     """Whether a prompt as of that seq saw *node* end in a way worth telling."""
-    if node.status == "running" or _done_seq(node) > as_of:
+    if node.status in ("running", "interrupted") or _done_seq(node) > as_of:
         return False
     if node.role == "llm":
         return node.status == "completed"
-    return node.metadata.get("kind") == "tool" or node.status in ("completed", "error")
+    return _is_tool(node) or node.status in ("completed", "error")
+
+
+def _is_tool(node: Node) -> bool:
+    return node.metadata.get("kind") == "tool"
 
 
 def _done_seq(node: Node) -> int:

@@ -69,7 +69,9 @@ def open_call(subject: str) -> Iterator[Call]:
     """Where an ``exec`` that is made now stands."""
     frame = context.current_frame()
     if frame is not None and frame.tool_name is None:
-        yield Call(frame, frame.session.call_turn(frame.turn_id))
+        # What a hidden function does at top level hangs on no node: it follows the base.
+        after = frame.base if frame.view.recorded_id is None else None
+        yield Call(frame, frame.session.call_turn(frame.turn_id), after)
         return
     if frame is not None:
         inside = _anonymous(frame.session, frame.turn_id, frame.base, frame)

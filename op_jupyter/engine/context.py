@@ -69,6 +69,15 @@ class Frame:
     asker: Asker | None = None
     main_thread: MainThread | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _claimed: bool = False
+
+    def claim(self, name: str) -> bool:
+        """Whether the function *name* that is entered is the very tool that runs; once only."""
+        with self.lock:
+            if self.tool_name != name or self._claimed:
+                return False
+            self._claimed = True
+            return True
 
     def chain(self) -> tuple[Frame, ...]:
         """From the outermost frame to this one."""

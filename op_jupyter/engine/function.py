@@ -7,6 +7,7 @@ happened: ``completed``, ``error``, or ``cancelled`` for an interrupt.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import traceback
@@ -37,6 +38,8 @@ _RANGES: Final = frozenset({"callers", "subcalls"})
 
 class AgenticFunction(Generic[P, R]):
     """What `agentic_function` makes of a function; call it like the function."""
+
+    __wrapped__: Callable[P, R]
 
     def __init__(
         self,
@@ -78,7 +81,12 @@ class AgenticFunction(Generic[P, R]):
             return value
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else MethodType(self, instance)
+        if instance is None:
+            return self
+        bound = copy.copy(self)
+        bound.function = bound.__wrapped__ = cast("Any", MethodType(self.function, instance))
+        bound._signature = inspect.signature(bound.function)
+        return bound
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -86,7 +94,7 @@ class AgenticFunction(Generic[P, R]):
         # pydantic takes 100 ms to import, and a function that is no tool does not need it.
         from op_jupyter.tools.schema import tool_spec
 
-        found = tool_spec(self.function, name=self.name)
+        found = tool_spec(self, name=self.name)
         return {
             "name": found.name,
             "description": found.description,
@@ -135,7 +143,7 @@ class AgenticFunction(Generic[P, R]):
         return {
             name: to_json_value(value)
             for name, value in bound.arguments.items()
-            if name not in ("self", "runtime")
+            if name not in ("self", "cls", "runtime")
         }
 
     @contextmanager
@@ -147,12 +155,13 @@ class AgenticFunction(Generic[P, R]):
         turn_id: str,
     ) -> Iterator[_Entered]:
         arguments = session.recorder.clean(self._shown_arguments(bound))
-        claimed = parent is not None and parent.tool_name == self.name
+        claimed = parent is not None and parent.claim(self.name)
         frame = self._frame(arguments, parent, session, turn_id, claimed)
         record = self.expose != "hidden" and not claimed
         if record:
             self._append(frame, arguments, parent)
-        runtime = context.current_runtime()
+        passed = bound.arguments.get("runtime") if self._takes_runtime else None
+        runtime = passed or context.current_runtime()
         entered = _Entered(bound)
         started = monotonic()
         try:
@@ -208,14 +217,15 @@ class AgenticFunction(Generic[P, R]):
         )
 
     def _append(self, frame: Frame, arguments: Mapping[str, Any], parent: Frame | None) -> None:
+        caller = None if parent is None else parent.view.recorded_id
         frame.session.recorder.append(
             Node(
                 id=frame.view.id,
                 role="code",
                 name=self.name,
                 input=dict(arguments),
-                caller=None if parent is None else parent.view.recorded_id,
-                predecessor=frame.base if parent is None else None,
+                caller=caller,
+                predecessor=frame.base if caller is None else None,
                 metadata={
                     "turn_id": frame.turn_id,
                     "kind": "function",

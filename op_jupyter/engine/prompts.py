@@ -52,6 +52,7 @@ def request_of(
         tuple(FrameView(**frame) for frame in reads["frames"]),
         reads["callers"],
         reads["subcalls"],
+        reads["own"],
     )
     request = ModelRequest(
         model=reads["model"],

@@ -208,7 +208,7 @@ async def _model_step(
     recorder = plan.session.recorder
     call = CallInput(call.content, _changed_world(plan))
     call = call_input_from_json(recorder.clean(call_input_to_json(call)))
-    request, reads = _request(plan, call)
+    request, reads = _request(plan, call, None if step == 1 else predecessor)
     node = recorder.append(
         Node(
             id=plan.session.new_id("llm"),
@@ -288,7 +288,7 @@ def _changed_world(plan: Plan) -> dict[str, str]:
     return {name: text for name, text in sections.items() if text and known.get(name) != text}
 
 
-def _request(plan: Plan, call: CallInput) -> tuple[ModelRequest, dict[str, Any]]:
+def _request(plan: Plan, call: CallInput, own: str | None) -> tuple[ModelRequest, dict[str, Any]]:
     """The request, and the constant-size note from which it can be rendered again."""
     session, capabilities = plan.session, plan.runtime.provider.capabilities
     base = session.dag.head if plan.spine else plan.base
@@ -298,6 +298,7 @@ def _request(plan: Plan, call: CallInput) -> tuple[ModelRequest, dict[str, Any]]
         plan.frames,
         plan.render_range.get("callers"),
         plan.render_range.get("subcalls"),
+        own,
     )
     system = "\n\n".join(part for part in (SYSTEM_PROMPT, plan.system) if part)
     specs = plan.tools.specs(capabilities.max_tools)
@@ -316,6 +317,7 @@ def _request(plan: Plan, call: CallInput) -> tuple[ModelRequest, dict[str, Any]]
         "as_of": shown.as_of,
         "callers": shown.callers,
         "subcalls": shown.subcalls,
+        "own": shown.own,
         "frames": [frame_to_json(f) for f in plan.frames],
         "system": plan.system,
         "model": request.model,
