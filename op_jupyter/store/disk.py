@@ -24,7 +24,15 @@ from op_jupyter.store.events import (
     Pointed,
     TurnEnded,
 )
-from op_jupyter.store.files import DIR_MODE, FileSystem, is_folder, read_file, remove, walk_files
+from op_jupyter.store.files import (
+    DIR_MODE,
+    FileSystem,
+    FsyncFailed,
+    is_folder,
+    read_file,
+    remove,
+    walk_files,
+)
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import META, History, blob_path
 from op_jupyter.store.interrupts import Uninterrupted
@@ -115,14 +123,16 @@ class DiskSession(RecordedSession):
         dag: Dag,
         reserved: Mapping[str, Any],
         outside: Outside,
+        lock: WriterLock | None = None,
         next_number: int = 0,
     ) -> None:
-        """A session of which nothing is on disk; its folder is made with its first record."""
+        """Without the *lock*: a session whose folder will be made with its first record."""
         super().__init__(dag, reserved, outside.clock)
         self._path = path
         self._outside = outside
         self._files = outside.files
-        self._lock = writer_lock(path, dag.session_id, outside)
+        self._lock = lock or writer_lock(path, dag.session_id, outside)
+        self._exists = lock is not None
         self._repository = Repository(path, outside.files, outside.clock)
         self._committer = Committer(
             History(path, dag, self._repository, outside.files, outside.clock)
@@ -132,7 +142,6 @@ class DiskSession(RecordedSession):
         self._finished: dict[str | None, tuple[str, ...]] = {}
         self._repaired: list[str] = []
         self._unreadable = ""
-        self._exists = False
         self._changed = False
 
     @classmethod
@@ -155,8 +164,7 @@ class DiskSession(RecordedSession):
             if loaded.damages:
                 raise corrupt(session_id, path, loaded.damages)
             numbers = [segment.name.number for segment in loaded.segments]
-            session = cls(path, loaded.dag, {}, outside, max(numbers, default=-1) + 1)
-            session._lock, session._exists = lock, True
+            session = cls(path, loaded.dag, {}, outside, lock, max(numbers, default=-1) + 1)
             on_error.callback(session._journal.close)
             on_error.callback(session._committer.abandon)
             session._repaired += restored
@@ -177,7 +185,7 @@ class DiskSession(RecordedSession):
 
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Keep *data* once and return its sha256; it is committed with its turn."""
-        with self._mutex, translated(self._path):
+        with self._mutex, self._refusing():
             self._check_writable()
             if len(data) > MAX_OBJECT_BYTES:
                 raise StoreError(f"{len(data)} bytes are more than a session keeps as one value")
@@ -256,11 +264,28 @@ class DiskSession(RecordedSession):
         super()._check_writable()
 
     def _store(self, records: Sequence[Record]) -> None:
-        try:
+        with self._refusing():
             super()._store(records)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Say what the disk refused; after a failed fsync, write nothing more."""
+        try:
+            yield
+        except Unsafe as exc:
+            self._go_read_only(exc.message)
+            raise
         except OSError as exc:
             reason = f"{exc.filename or self._path}: {exc.strerror or exc}"
+            if isinstance(exc, FsyncFailed):
+                self._go_read_only(reason)
             raise StoreError(f"{reason}; nothing was stored") from exc
+
+    def _go_read_only(self, reason: str) -> None:
+        self._read_only = (
+            f"session {self.session_id!r} is read-only because of this: {reason}; "
+            "close it and open it again"
+        )
 
     def _kept(self, batch: Sequence[Encoded]) -> None:
         self._changed = True
@@ -279,14 +304,7 @@ class DiskSession(RecordedSession):
             if turn_id not in self._journal:
                 label = BETWEEN if turn_id is None else encoded.record["turn"]["kind"]
                 self._journal.start(turn_id, label, self._outside.new_tag())
-        try:
-            self._journal.append([(turn_id, b"".join(lines)) for turn_id, lines in groups.items()])
-        except Unsafe as exc:
-            self._read_only = (
-                f"session {self.session_id!r} is read-only because {exc.message}; "
-                "close it and open it again"
-            )
-            raise
+        self._journal.append([(turn_id, b"".join(lines)) for turn_id, lines in groups.items()])
 
     def _turn_of(self, record: Record) -> str | None:
         """The turn whose segment *record* belongs to; None: it is between turns."""

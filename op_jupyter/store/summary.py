@@ -15,6 +15,7 @@ from op_jupyter.store.base import SessionInfo
 from op_jupyter.store.session import timestamp
 
 _TITLE_CHARS: Final = 200
+_META_CHARS: Final = 4000
 
 
 def new_session_id() -> str:
@@ -65,8 +66,14 @@ def meta_json(dag: Dag) -> bytes:
         "last_status": info.last_status,
     }
     # One member a line; with `indent` the encoder would be thirty times as slow.
-    lines = [f" {json.dumps(k)}: {json.dumps(said[k], ensure_ascii=False)}" for k in sorted(said)]
+    lines = [f" {json.dumps(k)}: {_short(said[k])}" for k in sorted(said)]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _short(value: Any) -> str:
+    """*value* as JSON; a long one is in the journal, and not in every commit as well."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _META_CHARS else json.dumps(f"({len(text)} characters)")
 
 
 def parse_meta(session_id: str, data: bytes) -> SessionInfo:
