@@ -100,6 +100,11 @@ class Recorder:
         with self._lock:
             self._store.record_decision(self._cleaner.json(dict(decision)))
 
+    def set_head(self, node_id: str | None) -> None:
+        """Move the active line to *node_id*."""
+        with self._lock:
+            self._store.set_head(node_id)
+
     def set_meta(self, **fields: Any) -> None:
         """Store session metadata."""
         with self._lock:

@@ -34,7 +34,6 @@ from op_jupyter.errors import (
     EmptyInput,
     PermissionNotPending,
     ReloadRequired,
-    SessionActive,
     SessionStateError,
     TurnNotActive,
 )
@@ -310,16 +309,6 @@ class AgentSession:
             return False
         self.recorder.set_meta(rules=kept)
         return True
-
-    def set_head(self, node_id: str | None) -> None:
-        """Move the active line to *node_id*.
-
-        Raises:
-            SessionActive: a turn runs.
-        """
-        if self._active is not None:
-            raise SessionActive(f"turn {self._active.id} is running; wait for it or cancel it")
-        self.store.set_head(node_id)
 
     def require_reload(self, reason: str) -> None:
         """Refuse further turns until the session is opened again."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,16 @@ from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Update, clip
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn
+from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.steps import Plan, Progress, code_of, run_steps
 from op_jupyter.engine.tool_call import TurnEnd
-from op_jupyter.errors import OpenProgramError, StoreError, TurnFailed
+from op_jupyter.errors import (
+    ContextOverflow,
+    OpenProgramError,
+    ProviderError,
+    StoreError,
+    TurnFailed,
+)
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession, TurnStart
@@ -38,6 +46,7 @@ async def run_turn(session: AgentSession, turn: LiveTurn, start: TurnStart) -> O
 async def _outcome(
     session: AgentSession, turn: LiveTurn, start: TurnStart, progress: Progress
 ) -> Outcome:
+    user: Node | None = None
     try:
         user = _store_start(session, turn, start)
         if turn.cancelling:
@@ -65,6 +74,8 @@ async def _outcome(
     except Exception as error:  # the end of the line: a turn must always get a final status
         if not isinstance(error, OpenProgramError):
             log.warning("turn %s failed", turn.id, exc_info=True)
+        if user is not None and progress.steps == 1 and _is_overflow(error):
+            _step_back(session, user)
         return _ended(progress, "failed", code_of(error), describe_error(error))
     return _ended(progress, "completed", None, "")
 
@@ -95,6 +106,19 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
         ),
         advance_head=True,
     )
+
+
+def _is_overflow(error: Exception) -> bool:
+    return isinstance(error, ProviderError) and isinstance(last_error(error), ContextOverflow)
+
+
+def _step_back(session: AgentSession, user: Node) -> None:
+    """Take a prompt that does not fit the model's window off the active line.
+
+    It stays in the graph; on the line, no later prompt of the session would fit either.
+    """
+    with suppress(StoreError):  # the first cause is told
+        session.recorder.set_head(user.predecessor)
 
 
 def _ended(progress: Progress, status: str, code: str | None, message: str) -> Outcome:

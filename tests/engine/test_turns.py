@@ -14,6 +14,7 @@ from op_jupyter.engine import loop, registry
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import (
     Busy,
+    ContextOverflow,
     EmptyInput,
     PermissionNotPending,
     ProviderConnectionError,
@@ -421,3 +422,16 @@ def test_everything_shown_of_the_graph_was_stored_before(store: MemoryStore) -> 
     session.subscribe(check)
     run(session, ScriptedProvider(reply(call("look", {})), reply("ok")), [FakeTool()])
     assert missing == []
+
+
+def test_a_prompt_that_does_not_fit_the_window_does_not_block_the_session(
+    session: AgentSession,
+) -> None:
+    run(session, ScriptedProvider(reply("first")), prompt="one")
+    overflow = ContextOverflow("the request is larger than the context window")
+    outcome = run(session, ScriptedProvider([overflow]), prompt="far too long")
+    assert outcome.code == "model_error"
+    provider = ScriptedProvider(reply("second"))
+    assert run(session, provider, prompt="two").text == "second"
+    assert [m.text for m in provider.requests[0].messages] == ["one", "first", "two"]
+    assert [n.metadata["label"] for n in session.dag if n.role == "user"][1] == "far too long"
