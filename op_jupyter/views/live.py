@@ -95,6 +95,8 @@ class LiveTurn:
     def _take(self, wire: Mapping[str, Any]) -> None:
         if self._closed or not self._is_ours(wire) or not self._model.apply(wire):
             return
+        if wire["kind"] == "permission_requested":
+            self._handed_over.discard(wire["data"]["id"])  # a service may use an id again
         self._batcher.add({**wire, "data": storable(dict(wire["data"]))}, self._clock())
         self._wake.notify()
 

@@ -122,6 +122,18 @@ def test_a_click_is_taken_once() -> None:
     assert turn.take_decision(click(answer="deny")) is None
 
 
+def test_a_card_for_an_id_that_is_used_again_takes_a_click_of_its_own() -> None:
+    turn = asking()
+    assert turn.take_decision(click()) is not None
+    asked_again = next(
+        u
+        for u in reversed(stories.asking(stories.request("c1")).updates)
+        if u["kind"] == "permission_requested"
+    )
+    turn.feed({**asked_again, "sequence": 1_000})
+    assert turn.take_decision(click(answer="deny")) == ("c1", PermissionAnswer("deny", "click"))
+
+
 def test_an_edit_and_a_message_travel_with_the_answer() -> None:
     edited = asking().take_decision(click(arguments={"code": "2"}))
     assert edited == ("c1", PermissionAnswer("allow", "click", {"code": "2"}))
