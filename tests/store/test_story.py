@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -204,8 +205,12 @@ def test_a_single_call_is_committed_without_anybody_asking(
     store: SessionStore, session: OpenSession, git: Git
 ) -> None:
     call(session, "c1", "classify(review='good')")
-    session.flush()
+    ref = store.root_path / "s" / ".git" / "refs" / "heads" / "main"
+    deadline = time.monotonic() + 60
+    while not ref.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert subjects(git, store) == ["call: classify(review='good')"]
+    session.close()
 
 
 def test_what_happens_between_turns_goes_with_the_next(
