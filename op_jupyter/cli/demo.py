@@ -9,6 +9,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Mapping
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,7 @@ from op_jupyter.views.static_html import MIME_TYPE
 
 # Live, whatever this shell is set to; the model is the lesson's own choice.
 _LIVE: Final = {"OPENPROGRAM_REPLAY": "off", "OPENPROGRAM_MODEL": "", "OPENPROGRAM_MODE": ""}
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 _NEEDED: Final = {
     "jupyterlab": '"op-jupyter[lab]"',
     "xllamacpp": '"op-jupyter[local]"',
@@ -187,10 +189,10 @@ def check_answers(turns: list[dict[str, Any]]) -> None:
 
 
 def holds_number(text: str, result: str) -> bool:
-    """Whether the last number in *result* stands in *text*, not as part of a longer one."""
-    numbers = re.findall(r"-?\d[\d,]*(?:\.\d+)?", result)
-    if not numbers:
-        return False
-    number = numbers[-1].replace(",", "")
-    plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
-    return re.search(rf"(?<![\d.]){re.escape(number)}(?!\d|\.\d)", plain) is not None
+    """Whether the last number in *result* stands in *text*, however it is written there."""
+    computed = _numbers(result)
+    return bool(computed) and computed[-1] in _numbers(text)
+
+
+def _numbers(text: str) -> list[Decimal]:
+    return [Decimal(found.replace(",", "")) for found in _NUMBER.findall(text)]

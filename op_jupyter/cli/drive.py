@@ -104,9 +104,9 @@ def browser_player(
         ConfigurationError: there is no browser, or Jupyter does not start.
     """
     with (
-        running_browser() as browser,
         TemporaryDirectory(prefix="op-jupyter-demo-") as home,
         running_server(lesson.folder, home=Path(home), env=env) as server,
+        running_browser() as browser,  # gone before the server, which waits for its pages
     ):
         tell(f"JupyterLab runs at {server.url}; opening it in a headless browser")
         page = NotebookPage(browser, server, lesson.name, height=_HEIGHT)

@@ -25,6 +25,8 @@ GOOD = turn("The mean is 4201.75.", "4201.75")
         ("It is **4,201.75** g", "4201.75"),
         ("It is 84039", "max of beta = 84039"),
         ("-3.71 it is", "-3.71"),
+        ("The maximum is 6,300.", "6300.00"),
+        ("It lies between 2 and 7,", "7"),
     ],
 )
 def test_a_number_is_found_however_it_is_written(text: str, result: str) -> None:
@@ -39,6 +41,8 @@ def test_a_number_is_found_however_it_is_written(text: str, result: str) -> None
         ("It is 4201.754", "4201.75"),
         ("It is 4201", "4201.75"),
         ("I do not know", "4201.75"),
+        ("It is 12", "1,2"),
+        ("It is 6300 of x6301", "6301"),
         ("It is 5", "there is no such column"),
     ],
 )

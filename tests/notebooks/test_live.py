@@ -105,6 +105,6 @@ def test_the_demo_without_a_browser_says_so_and_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no Chromium on the path" in done.stdout
     assert "the rule `allow column_stat` stands in for the card" in done.stdout
-    assert "4201.75" in done.stdout
+    assert "4,201.75" in done.stdout
     written = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert written == {"quickstart.ipynb", "quickstart.html"}

@@ -42,6 +42,9 @@ def record(path: Path) -> None:
     notebook["metadata"] = metadata  # the page adds what this machine has installed
     for cell in notebook["cells"]:
         cell["metadata"].pop("execution", None)
+        for output in cell.get("outputs", ()):
+            if "metadata" in output:
+                output["metadata"] = {}  # ids of this very run
         if IGNORED in cell["metadata"].get("tags", ()):
             cell["outputs"] = []  # differs from machine to machine
     write(path, notebook)
