@@ -42,12 +42,12 @@ def summarise(dag: Dag) -> SessionInfo:
     return SessionInfo(
         id=dag.session_id,
         title=str(meta.get("title", ""))[:_TITLE_CHARS],
-        created_at=str(meta.get("created_at", "")),
-        updated_at=_updated_at(dag),
-        source=str(meta.get("source", "")),
+        created_at=str(meta.get("created_at", ""))[:_TITLE_CHARS],
+        updated_at=_updated_at(dag)[:_TITLE_CHARS],
+        source=str(meta.get("source", ""))[:_TITLE_CHARS],
         turns=len(dag.turns),
         last_status=turn.status if turn else "",
-        notebook=str(meta.get("notebook", "")),
+        notebook=str(meta.get("notebook", ""))[:_TITLE_CHARS],
     )
 
 
@@ -58,6 +58,10 @@ def meta_json(dag: Dag) -> bytes:
         **dag.meta,
         "format": codec.FORMAT,
         "id": info.id,
+        "title": info.title,
+        "source": info.source,
+        "notebook": info.notebook,
+        "created_at": info.created_at,
         "head": dag.head,
         "branch": dag.active_branch,
         "branches": list(dag.branches),
