@@ -120,7 +120,7 @@ def world_text(sections: Mapping[str, str]) -> str:
 
 def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
     """The messages of one request."""
-    before = [*_spine_entries(dag, shown), *_caller_entries(dag, shown)]
+    before = [e for e in (*_spine_entries(dag, shown), *_caller_entries(dag, shown)) if e]
     told = [m for entry in _last(before, shown.callers) for m in entry]
     told = _from_a_user(told)
     if shown.frames:
@@ -196,8 +196,8 @@ def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator
         if node.role == "code" and frame is None:
             yield _call_entry(dag, node, shown.as_of)
         elif node.metadata.get("bare") and frame not in running:
-            if steps := _whole_steps(dag, _loop_from(dag, node), shown.as_of):
-                yield _loop_entry(dag, steps, shown.as_of)
+            steps = _whole_steps(dag, _loop_from(dag, node), shown.as_of)
+            yield _loop_entry(dag, steps, shown.as_of)
 
 
 def _is_bare_call(dag: Dag, node: Node) -> bool:
