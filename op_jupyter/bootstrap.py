@@ -33,11 +33,11 @@ def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
     return load_settings(os.environ, overrides)
 
 
-def default_store(root: Path | str | None = None) -> SessionStore:
-    """The store in the configured place."""
+def default_store(root: Path | str | None = None, kernel_id: str | None = None) -> SessionStore:
+    """The store in the configured place; *kernel_id* tells others who holds a session."""
     from op_jupyter.store.sessions import SessionStore
 
-    return SessionStore(root_path=root or settings().get("home"))
+    return SessionStore(root or settings().get("home"), kernel_id=kernel_id)
 
 
 def user_rules(chosen: Settings) -> tuple[Rule, ...]:

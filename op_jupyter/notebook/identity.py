@@ -39,11 +39,12 @@ def notebook_id(shell: Any, environ: Mapping[str, str] | None = None) -> Noteboo
     if isinstance(named, str) and named:
         path = Path(named).absolute()
         return NotebookId(str(path), path)
-    return NotebookId(_kernel_id(kernel_of(shell)))
+    return NotebookId(kernel_id(shell))
 
 
-def _kernel_id(kernel: Any) -> str:
+def kernel_id(shell: Any) -> str:
     """The id in the name of the connection file: a restart by the server keeps it."""
+    kernel = kernel_of(shell)
     file = getattr(getattr(kernel, "parent", None), "connection_file", "")
     return Path(file).stem if file else f"process-{os.getpid()}"
 

@@ -23,7 +23,7 @@ from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.config import AgentMagics
 from op_jupyter.notebook.display import CallCard
 from op_jupyter.notebook.frontend import detect, kernel_of
-from op_jupyter.notebook.identity import notebook_id
+from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
 from op_jupyter.store.base import SessionInfo, Store
@@ -67,7 +67,7 @@ class Notebook:
     def store(self) -> Store:
         """Where sessions live."""
         if self._store is None:
-            self._store = bootstrap.default_store(self.config.home or None)
+            self._store = bootstrap.default_store(self.config.home or None, kernel_id(self.shell))
         return self._store
 
     @property

@@ -279,7 +279,10 @@ class DiskSession(RecordedSession):
             reason = f"{exc.filename or self._path}: {exc.strerror or exc}"
             if isinstance(exc, FsyncFailed):
                 self._go_read_only(reason)
-            raise StoreError(f"{reason}; nothing was stored") from exc
+            raise StoreError(
+                f"{reason}; nothing was stored. Make room, allow writing there, or set "
+                "OPENPROGRAM_HOME to another folder"
+            ) from exc
 
     def _go_read_only(self, reason: str) -> None:
         self._read_only = (
