@@ -18,6 +18,7 @@ from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.session import AgentSession, status_of
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.turn_runner import end_metadata, failure_of
+from op_jupyter.errors import StoreError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.tools.toolset import Toolset
 
@@ -54,14 +55,22 @@ def own_turn(session: AgentSession, subject: str, progress: Progress) -> Iterato
         yield session.call_turn(shared)
         return
     turn = session.begin_call(subject)
-    error: BaseException | None = None
     try:
         yield turn
-    except BaseException as raised:
-        error = raised
+    except BaseException as error:
+        with noting(error):
+            session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
         raise
-    finally:
-        session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
+    session.end_call(turn, "completed", metadata=end_metadata(progress))
+
+
+@contextmanager
+def noting(error: BaseException) -> Iterator[None]:
+    """Record the end that *error* is; a record that fails is a note on it, and masks nothing."""
+    try:
+        yield
+    except StoreError as refused:
+        error.add_note(f"op-jupyter could not record this: {refused.message}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView, call_line, frame_header
 from op_jupyter.core.updates import bounded, clip
 from op_jupyter.engine import context
-from op_jupyter.engine.calls import frame_runtime, own_turn, session_in_memory
+from op_jupyter.engine.calls import frame_runtime, noting, own_turn, session_in_memory
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.steps import Progress
@@ -170,7 +170,8 @@ class AgenticFunction(Generic[P, R]):
                 yield entered
         except BaseException as error:
             if record:
-                _note_failure(frame, error, monotonic() - started)
+                with noting(error):
+                    _note_failure(frame, error, monotonic() - started)
             raise
         else:
             if record:

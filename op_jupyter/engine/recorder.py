@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.updates import Update, node_view
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.publisher import Publisher
+from op_jupyter.errors import StoreError
 from op_jupyter.store.base import OpenSession
 
 
@@ -58,15 +60,26 @@ class Recorder:
 
         The node gets ``done_seq``: a prompt rendered as of an earlier seq did not see it
         finished, which is what makes every prompt reproducible from the store.
+
+        Raises:
+            StoreError: it was refused; the node ends as an error that says so, if at least
+                that can be stored.
         """
         with self._lock:
-            dag = self._store.dag
-            metadata = {**fields.pop("metadata", {}), "done_seq": dag.last_seq + 1}
-            clean = {k: self._cleaner.json(v) for k, v in fields.items()}
-            clean_metadata = self._cleaner.json(metadata)
-            node = self._store.update(node_id, **clean, metadata=clean_metadata)
-            self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
-            return node
+            try:
+                return self._fill(node_id, fields)
+            except StoreError as error:
+                said = {"type": type(error).__name__, "message": error.message}
+                with suppress(StoreError):
+                    self._fill(node_id, {"status": "error", "metadata": {"error": said}})
+                raise
+
+    def _fill(self, node_id: str, fields: Mapping[str, Any]) -> Node:
+        done = {"done_seq": self._store.dag.last_seq + 1}
+        clean = self._cleaner.json({**fields, "metadata": {**fields.get("metadata", {}), **done}})
+        node = self._store.update(node_id, **clean)
+        self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
+        return node
 
     def begin_turn(self, turn: Turn) -> Turn:
         """Store the start of a turn."""
@@ -86,14 +99,20 @@ class Recorder:
         failure: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Turn:
-        """Store the end of a turn."""
+        """Store the end of a turn.
+
+        Raises:
+            StoreError: it was refused; the turn ends as failed, if at least that can be stored.
+        """
+        failure, metadata = self._cleaner.json(failure), self._cleaner.json(metadata)
         with self._lock:
-            return self._store.end_turn(
-                turn_id,
-                status,
-                failure=self._cleaner.json(failure),
-                metadata=self._cleaner.json(metadata),
-            )
+            try:
+                return self._store.end_turn(turn_id, status, failure=failure, metadata=metadata)
+            except StoreError as error:
+                said = {"code": "persistence_error", "message": error.message}
+                with suppress(StoreError):
+                    self._store.end_turn(turn_id, "failed", failure=failure or said)
+                raise
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
         """Store who allowed or denied what."""

@@ -243,26 +243,15 @@ async def _model_step(
             recorder.finish(node.id, **_failed(error, attempts, monotonic() - started))
         raise
     done = sound_calls(done, request, plan.tools, plan.session.new_id)
-    node = _store_answer(
-        plan, node, done, _model_metadata(done, attempts, monotonic() - started, step)
+    node = recorder.finish(
+        node.id,
+        status="completed",
+        output=message_to_json(done.message),
+        name=done.model or node.name,
+        metadata=_model_metadata(done, attempts, monotonic() - started, step),
     )
     plan.show(Update("draft_cleared"))
     return node, done
-
-
-def _store_answer(plan: Plan, node: Node, done: ResponseDone, metadata: Mapping[str, Any]) -> Node:
-    recorder = plan.session.recorder
-    output = message_to_json(done.message)
-    name = done.model or node.name
-    try:
-        return recorder.finish(
-            node.id, status="completed", output=output, name=name, metadata=metadata
-        )
-    except StoreError as error:
-        # It may be this message alone that cannot be stored.
-        with contextlib.suppress(StoreError):
-            recorder.finish(node.id, **_failed(error, metadata["attempts"], metadata["seconds"]))
-        raise
 
 
 def _show_delta(plan: Plan, delta: ModelDelta) -> None:

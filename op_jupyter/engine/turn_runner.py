@@ -146,7 +146,7 @@ def _store_end(
             turn.id, outcome.status, failure=failure, metadata=end_metadata(progress)
         )
     except StoreError as error:
-        if outcome.status == "failed":
+        if outcome.status != "completed":
             return outcome
         return _ended(progress, "failed", "persistence_error", describe_error(error))
     return outcome

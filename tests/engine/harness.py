@@ -189,16 +189,21 @@ class FailingStore:
             "end_turn",
             "record_decision",
             "set_meta",
+            "put_blob",
         ):
             return value
 
         def write(*args: Any, **kwargs: Any) -> Any:
-            if self.left <= 0:
+            if self.refuses():
                 raise StoreError("disk full")
-            self.left -= 1
             return value(*args, **kwargs)
 
         return write
+
+    def refuses(self) -> bool:
+        """Whether the write that comes now fails."""
+        self.left -= 1
+        return self.left < 0
 
 
 def assert_sound(session: AgentSession) -> None:
