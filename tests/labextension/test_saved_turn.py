@@ -150,7 +150,7 @@ def test_calls_open_to_arguments_and_result(turn: Locator) -> None:
 def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) -> None:
     row = turn.get_by_role("option").nth(3)
     assert row.get_attribute("aria-label") == (
-        "function review_month, 2 times, done, 2024-01, called by python"
+        "review_month ×2 loop, all done done, function, called by python"
     )
     row.click()
     turn.get_by_role("button", name="Next call").click()
@@ -166,7 +166,7 @@ def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:
     page.keyboard.press("ArrowUp")
 
     selected = turn.locator("[role=option][aria-selected=true]")
-    assert selected.get_attribute("aria-label") == "tool read_file, failed, called by model"
+    assert selected.get_attribute("aria-label") == "read_file failed, tool, called by model"
     listbox = turn.get_by_role("listbox")
     assert listbox.get_attribute("aria-activedescendant") == selected.get_attribute("id")
     assert "failed" in turn.locator(".opv-details").inner_text()
