@@ -38,6 +38,12 @@ def test_a_name_that_is_easy_to_say_comes_first(tmp_path: Path) -> None:
     assert table.column == "height"
 
 
+def test_short_numbers_come_before_long_ones(tmp_path: Path) -> None:
+    table = read_table(csv(tmp_path, "passengers,Runways (n)\n4246707,2\n1830456,4\n"))
+
+    assert table.column == "Runways (n)"
+
+
 @pytest.mark.parametrize(
     ("text", "encoding", "options", "column"),
     [
