@@ -26,21 +26,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 expect.set_options(timeout=30_000)
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while Playwright runs, the main thread has a running event loop,
+# and tests elsewhere start loops of their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
-        pytest.skip("chromium is not installed: python3 tests/tools/prepare.py chromium")
+        pytest.skip("chromium is not installed: python3 tests/support/prepare.py chromium")
     with running_browser() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service() -> Iterator[FakeMessages]:
     with FakeMessages() as running:
         yield running
 
 
-@pytest.fixture(scope="session", params=["lab", "notebook"])
+@pytest.fixture(scope="module", params=["lab", "notebook"])
 def server(
     request: pytest.FixtureRequest,
     browser: Browser,
