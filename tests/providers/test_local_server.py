@@ -21,7 +21,7 @@ import pytest
 
 from op_jupyter.errors import ConfigurationError, ProviderTimeout
 from op_jupyter.providers import local_server
-from op_jupyter.providers.local_model import model_path
+from op_jupyter.providers.local_model import install, model_path
 from op_jupyter.providers.local_profile import CONTEXT_TOKENS, SAMPLING, prepare
 from op_jupyter.providers.local_server import LocalServer, shared_server
 
@@ -105,6 +105,22 @@ def test_a_missing_file_is_said_with_what_to_run(library, tmp_path):
 def test_a_file_of_another_kind_is_no_model(library):
     with pytest.raises(ConfigurationError, match=r"penguins.csv is no GGUF model"):
         shared_server(PENGUINS, context_tokens=512)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    blocked = tmp_path / "a file"
+    blocked.write_text("in the way")
+    with pytest.raises(ConfigurationError, match="cannot be written to"):
+        install(lambda _: None, target=blocked / "model.gguf")
+
+
+def test_an_installed_model_is_left_alone(tmp_path):
+    target = tmp_path / "model.gguf"
+    target.write_bytes(b"GGUF and more")
+    said: list[str] = []
+    assert install(said.append, target=target) == target
+    assert "is installed" in said[0]
+    assert target.read_bytes() == b"GGUF and more"
 
 
 @pytest.mark.localmodel
