@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -53,21 +56,25 @@ def test_one_live_turn_calls_the_function_and_tells_its_number(tmp_path: Path) -
     assert expected in turn["answer_markdown"]
 
 
-def demo(
-    tmp_path: Path, *arguments: str, path: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    """`op-jupyter demo --headless` with sessions and output in the test's folder."""
-    env = {
+def command(tmp_path: Path, *arguments: str) -> list[str]:
+    code = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
+    return [sys.executable, "-c", code, "demo", "--out", str(tmp_path / "out"), *arguments]
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {
         **os.environ,
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
         "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
-        **({} if path is None else {"PATH": path}),
+        **more,
     }
-    code = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
-    out = str(tmp_path / "out")
+
+
+def demo(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`op-jupyter demo --headless` with sessions and output in the test's folder."""
     return subprocess.run(
-        [sys.executable, "-c", code, "demo", "--headless", "--out", out, *arguments],
-        env=env,
+        command(tmp_path, "--headless", *arguments),
+        env=environment(tmp_path, **more),
         capture_output=True,
         text=True,
         check=False,
@@ -100,7 +107,7 @@ def test_the_demo_without_a_browser_says_so_and_goes_on(tmp_path: Path) -> None:
     assert git is not None
     (tools / "git").symlink_to(git)
 
-    done = demo(tmp_path, path=str(tools))
+    done = demo(tmp_path, PATH=str(tools))
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no Chromium on the path" in done.stdout
@@ -108,3 +115,21 @@ def test_the_demo_without_a_browser_says_so_and_goes_on(tmp_path: Path) -> None:
     assert "4,201.75" in done.stdout
     written = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert written == {"quickstart.ipynb", "quickstart.html"}
+
+
+def test_the_demo_serves_the_lesson_until_it_is_interrupted(tmp_path: Path) -> None:
+    env = environment(tmp_path, DISPLAY="", WAYLAND_DISPLAY="")
+    with subprocess.Popen(command(tmp_path), env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = next(line.strip() for line in process.stdout if "http://" in line)
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            page = answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+
+    assert "quickstart.ipynb" in address
+    assert "JupyterLab" in page
+    assert process.returncode == 0
+    assert f"The notebook is {tmp_path / 'out' / 'quickstart.ipynb'}" in said
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address, timeout=5)
