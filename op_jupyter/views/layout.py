@@ -67,7 +67,7 @@ class Layout:
     _row_of: dict[str, Row] = field(default_factory=dict)
     _status: dict[str, str] = field(default_factory=dict)
     _loops: dict[tuple[str, str, str, str], Row] = field(default_factory=dict)
-    _continued: set[str | None] = field(default_factory=set)
+    _continued: set[str] = field(default_factory=set)
     _last_call: dict[str, str] = field(default_factory=dict)
     _branches: int = 0
 
@@ -126,7 +126,7 @@ class Layout:
             branch, depth, forked = (before.branch if before else self._root()), 1, False
             after = before.id if before else None
         else:
-            branch, forked = self._branch(node["predecessor"], before)
+            branch, forked = self._branch(before)
             depth, after = 0, before.id if before else None
         lane = self.lanes.setdefault((branch, depth), len(self.lanes))
         row = Row(
@@ -158,14 +158,14 @@ class Layout:
         self._branches = max(self._branches, 1)
         return 0
 
-    def _branch(self, predecessor: str | None, before: Row | None) -> tuple[int, bool]:
+    def _branch(self, before: Row | None) -> tuple[int, bool]:
         """The branch of a node of the conversation, and whether it starts there as a fork."""
-        free = predecessor not in self._continued
-        self._continued.add(predecessor)
-        if before is not None and free:
+        if before is None:
+            if (0, 0) not in self.lanes:
+                return self._root(), False
+        elif before.id not in self._continued:
+            self._continued.add(before.id)
             return before.branch, False
-        if before is None and (0, 0) not in self.lanes:
-            return self._root(), False
         self._branches += 1
         return self._branches - 1, True
 

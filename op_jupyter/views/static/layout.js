@@ -70,7 +70,7 @@ export class Layout {
       // A call from a cell hangs beside the conversation, it does not continue it.
       [branch, depth] = [before ? before.branch : this.root(), 1];
     } else {
-      [branch, forked] = this.branchFor(node.predecessor, before);
+      [branch, forked] = this.branchFor(before);
     }
     const key = `${branch}/${depth}`;
     if (!this.lanes.has(key)) this.lanes.set(key, this.lanes.size);
@@ -103,11 +103,13 @@ export class Layout {
     return 0;
   }
 
-  branchFor(predecessor, before) {
-    const free = !this.continued.has(predecessor);
-    this.continued.add(predecessor);
-    if (before && free) return [before.branch, false];
-    if (!before && !this.lanes.has("0/0")) return [this.root(), false];
+  branchFor(before) {
+    if (!before) {
+      if (!this.lanes.has("0/0")) return [this.root(), false];
+    } else if (!this.continued.has(before.id)) {
+      this.continued.add(before.id);
+      return [before.branch, false];
+    }
     this.branches += 1;
     return [this.branches - 1, true];
   }
