@@ -108,8 +108,9 @@ class NotebookAsker:
         if not front.shows_widgets:
             return await self._ask_by_text(request, "terminal")
         try:
-            await self._main_thread.run(lambda: self._card.show(request))
+            # Before the card is shown: what the page says of it at once must not be missed.
             async with self._main_thread.clicks():
+                await self._main_thread.run(lambda: self._card.show(request))
                 if await self._is_seen():
                     await asyncio.Event().wait()
             return await self._ask_by_text(request, "stdin")
