@@ -6,7 +6,7 @@ forgotten with the outermost call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from op_jupyter.engine.session import AgentSession, status_of
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.turn_runner import end_metadata, failure_of
 from op_jupyter.errors import StoreError
+from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.tools.toolset import Toolset
 
@@ -54,22 +55,46 @@ def own_turn(session: AgentSession, subject: str, progress: Progress) -> Iterato
     if shared is not None:
         yield session.call_turn(shared)
         return
-    turn = session.begin_call(subject)
+    turn: LiveTurn | None = None
+    error: BaseException | None = None
     try:
+        with Uninterrupted():
+            turn = session.begin_call(subject)
         yield turn
-    except BaseException as error:
-        with noting(error):
-            session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
+    except BaseException as raised:
+        error = raised
         raise
-    session.end_call(turn, "completed", metadata=end_metadata(progress))
+    finally:
+        if turn is not None:
+            ended = turn
+            record_end(error, lambda: end_call(session, ended, error, progress))
 
 
-@contextmanager
-def noting(error: BaseException) -> Iterator[None]:
-    """Record the end that *error* is; a record that fails is a note on it, and masks nothing."""
+def end_call(
+    session: AgentSession, turn: LiveTurn, error: BaseException | None, progress: Progress
+) -> None:
+    """Store the end of a turn of one call, if it has none yet."""
+    if session.dag.turns[turn.id].status == "running":
+        session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
+
+
+def record_end(error: BaseException | None, record: Callable[[], None]) -> None:
+    """Have *record* store how something ended: with *error*, or well.
+
+    What does not end well is not masked by a record that fails: that is a note on it.  An
+    interrupt does not keep the end from being recorded; *record* may be called twice.
+    """
     try:
-        yield
+        try:
+            with Uninterrupted():
+                record()
+        except KeyboardInterrupt:  # it came just before it could be held back
+            with Uninterrupted():
+                record()
+            raise
     except StoreError as refused:
+        if error is None:
+            raise
         error.add_note(f"op-jupyter could not record this: {refused.message}")
 
 

@@ -144,10 +144,17 @@ def bind(
     ]
 
 
-def unbind(tokens: Sequence[Token[Any]]) -> None:
-    """Put back what `bind` replaced, in reverse order."""
+def unbind(tokens: Sequence[Token[Any]]) -> bool:
+    """Put back what `bind` replaced, in reverse order.
+
+    False: it was done in another context, which keeps what was set there.
+    """
     for token in reversed(tokens):
-        token.var.reset(token)
+        try:
+            token.var.reset(token)
+        except ValueError:
+            return False
+    return True
 
 
 @contextmanager

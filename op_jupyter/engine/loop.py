@@ -15,6 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
+from op_jupyter.store.interrupts import Uninterrupted
+
 T = TypeVar("T")
 P = ParamSpec("P")
 Waiter: TypeAlias = "Callable[[concurrent.futures.Future[Any]], None]"
@@ -140,7 +142,8 @@ def run_sync(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw:
         )
     job: Job[T] = Job()
     try:
-        job.start(function(*args, **kw))
+        with Uninterrupted():
+            job.start(function(*args, **kw))
         _wait(job.future)
     except BaseException:
         job.cancel()

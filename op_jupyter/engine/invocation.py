@@ -1,0 +1,237 @@
+"""One call of an agentic function: from its entry to the record of how it ended.
+
+Entry and exit write, and set the context, while interrupts are held back: the stop button finds
+the function either not entered at all, or inside its own code, or ended and on record.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from inspect import BoundArguments
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from op_jupyter.core.keys import Json
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.prompt import FrameView, call_line, frame_header
+from op_jupyter.core.updates import bounded, clip
+from op_jupyter.engine import context
+from op_jupyter.engine.calls import end_call, frame_runtime, record_end, session_in_memory
+from op_jupyter.engine.context import Frame
+from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.steps import Progress
+from op_jupyter.errors import RecursionLimit, StoreError
+from op_jupyter.store.interrupts import Uninterrupted
+from op_jupyter.tools.summaries import to_json_value
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from op_jupyter.engine.function import AgenticFunction
+
+TRACEBACK_CHARS: Final = 4_000
+
+
+class Invocation:
+    """A call that can be entered once, with ``with``; inside, *args* and *kwargs* are complete.
+
+    Raises:
+        RecursionLimit: the function is inside itself too often.
+        TypeError: the arguments do not fit.
+    """
+
+    def __init__(self, function: AgenticFunction[Any, Any], args: Any, kwargs: Any) -> None:
+        self._function = function
+        self._bound = function.signature.bind_partial(*args, **kwargs)
+        self._parent = context.current_frame()
+        _check_depth(function, self._parent)
+        self._session = _session_of(self._parent)
+        self._arguments = self._session.recorder.clean(_shown(function, self._bound))
+        self._turn: LiveTurn | None = None
+        self._frame: Frame | None = None
+        self._tokens: list[Token[Any]] = []
+        self._output: Json = None
+        self._started = monotonic()
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Positional arguments for the function."""
+        return self._bound.args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Keyword arguments for the function."""
+        return self._bound.kwargs
+
+    def __enter__(self) -> Self:
+        try:
+            with Uninterrupted():
+                self._begin()
+            self._fill_runtime()
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self
+
+    def returned(self, value: Any) -> None:
+        """Take note of what the function returned."""
+        self._output = to_json_value(value)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end(error)
+
+    # -- entry
+
+    def _begin(self) -> None:
+        turn_id = self._turn_id()
+        claimed = self._parent is not None and self._parent.claim(self._function.name)
+        frame = self._frame = self._new_frame(turn_id, claimed)
+        if frame.view.recorded_id == frame.view.id and not claimed:
+            self._append(frame)
+        runtime = self._passed_runtime() or context.current_runtime()
+        self._tokens = context.bind(context.current_session(), turn_id, runtime, frame)
+
+    def _turn_id(self) -> str:
+        """The turn around the call, or a short one of its own."""
+        if self._parent is not None:
+            return self._parent.turn_id
+        shared = context.current_turn_id()
+        if shared is not None:
+            return shared
+        self._turn = self._session.begin_call(call_line(self._function.name, self._arguments))
+        return self._turn.id
+
+    def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
+        function, parent, session = self._function, self._parent, self._session
+        names = (() if parent is None else parent.path()) + (function.name,)
+        above = None if parent is None else parent.view.recorded_id
+        node_id = parent.view.id if claimed and parent is not None else session.new_id("call")
+        hidden = function.expose == "hidden"
+        view = FrameView(
+            id=node_id,
+            recorded_id=above if hidden and not claimed else node_id,
+            line="" if hidden else call_line(function.name, self._arguments),
+            header=frame_header(names, function.docstring, self._arguments),
+            expose=function.expose,
+        )
+        return Frame(
+            view,
+            session,
+            turn_id,
+            session.dag.head if parent is None else parent.base,
+            name=function.name,
+            parent=parent,
+            system=function.system,
+            render_range=function.render_range,
+            asker=None if parent is None else parent.asker,
+            main_thread=None if parent is None else parent.main_thread,
+        )
+
+    def _append(self, frame: Frame) -> None:
+        parent = self._parent
+        caller = None if parent is None else parent.view.recorded_id
+        self._session.recorder.append(
+            Node(
+                id=frame.view.id,
+                role="code",
+                name=self._function.name,
+                input=dict(self._arguments),
+                caller=caller,
+                predecessor=frame.base if caller is None else None,
+                metadata={
+                    "turn_id": frame.turn_id,
+                    "kind": "function",
+                    "expose": self._function.expose,
+                    "frame": None if parent is None else parent.view.id,
+                    "label": clip(call_line("", self._arguments)[1:-1]),
+                },
+            )
+        )
+
+    def _passed_runtime(self) -> Any:
+        return self._bound.arguments.get("runtime") if self._function.takes_runtime else None
+
+    def _fill_runtime(self) -> None:
+        if self._function.takes_runtime and self._passed_runtime() is None:
+            assert self._frame is not None
+            runtime = context.current_runtime() or frame_runtime(self._frame)
+            self._bound.arguments["runtime"] = runtime
+
+    # -- exit
+
+    def _end(self, error: BaseException | None) -> None:
+        seconds = round(monotonic() - self._started, 3)
+        try:
+            record_end(error, lambda: self._record(error, seconds))
+        finally:
+            if self._frame is not None and self._frame.owned_runtime is not None:
+                self._frame.owned_runtime.close()
+
+    def _record(self, error: BaseException | None, seconds: float) -> None:
+        # In a coroutine that is thrown away the context is another one, and not ours to change.
+        tokens, self._tokens = self._tokens, []
+        context.unbind(tokens)
+        try:
+            self._finish(error, seconds)
+        except StoreError as refused:
+            error = error or refused
+            raise
+        finally:
+            if self._turn is not None:
+                end_call(self._session, self._turn, error, Progress())
+
+    def _finish(self, error: BaseException | None, seconds: float) -> None:
+        node = None if self._frame is None else self._session.dag.nodes.get(self._frame.view.id)
+        if node is None or node.metadata["kind"] == "tool" or node.status != "running":
+            return
+        metadata: dict[str, Any] = {"seconds": seconds}
+        if error is None:
+            fields: dict[str, Any] = {"status": "completed", "output": self._output}
+        else:
+            fields = {"status": "error" if isinstance(error, Exception) else "cancelled"}
+            metadata["error"] = self._told(error)
+        self._session.recorder.finish(node.id, **fields, metadata=metadata)
+
+    def _told(self, error: BaseException) -> Mapping[str, str]:
+        # Cleaned before it is cut: half a secret would not be known as one.
+        trace = self._session.recorder.clean("".join(traceback.format_exception(error)))
+        return {
+            "type": type(error).__name__,
+            "message": str(error),
+            "traceback": bounded(trace, 0, TRACEBACK_CHARS),
+        }
+
+
+def _session_of(parent: Frame | None) -> AgentSession:
+    if parent is not None:
+        return parent.session
+    ambient = context.current_session()
+    return session_in_memory() if ambient is None else ambient.agent
+
+
+def _check_depth(function: AgenticFunction[Any, Any], parent: Frame | None) -> None:
+    depth = 0 if parent is None else parent.path().count(function.name)
+    if depth >= function.max_depth:
+        raise RecursionLimit(
+            f"{function.name} called itself {depth} times; raise max_depth="
+            f"{function.max_depth} on @agentic_function if that is meant"
+        )
+
+
+def _shown(function: AgenticFunction[Any, Any], bound: BoundArguments) -> dict[str, Any]:
+    """The arguments as the model and the store see them: defaults filled in, no runtime."""
+    whole = function.signature.bind_partial(*bound.args, **bound.kwargs)
+    whole.apply_defaults()
+    return {
+        name: to_json_value(value)
+        for name, value in whole.arguments.items()
+        if name not in ("self", "cls", "runtime")
+    }
