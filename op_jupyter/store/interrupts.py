@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Final
+
+# One of these stands around every record.  What `signal` wraps around the functions of this
+# module, to turn numbers into enums and back, costs ten times as much as they do.
+_get_handler: Final = _signal.getsignal
+_set_handler: Final = _signal.signal
+_SIGINT: Final = int(signal.SIGINT)
 
 
 class Uninterrupted:
@@ -24,10 +31,10 @@ class Uninterrupted:
 
     def __enter__(self) -> None:
         if threading.get_ident() == threading.main_thread().ident:
-            handler = signal.getsignal(signal.SIGINT)
+            handler = _get_handler(_SIGINT)
             if callable(handler):
                 self._handler = handler
-                signal.signal(signal.SIGINT, self._catch)
+                _set_handler(_SIGINT, self._catch)
 
     def __exit__(
         self,
@@ -36,7 +43,7 @@ class Uninterrupted:
         traceback: TracebackType | None,
     ) -> None:
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+            _set_handler(_SIGINT, self._handler)
             if self._caught:
                 self._handler(signal.SIGINT, None)
 
