@@ -13,6 +13,7 @@ from op_jupyter.engine import hooks as _hooks
 if TYPE_CHECKING:
     from op_jupyter.bootstrap import create_runtime
     from op_jupyter.engine.context import current_session
+    from op_jupyter.engine.decision import decision
     from op_jupyter.engine.function import agentic_function
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
@@ -29,6 +30,7 @@ _HOMES = {
     "agentic_function": "op_jupyter.engine.function",
     "create_runtime": "op_jupyter.bootstrap",
     "current_session": "op_jupyter.engine.context",
+    "decision": "op_jupyter.engine.decision",
     "llm": "op_jupyter.engine.runtime",
     "session_context": "op_jupyter.engine.session_context",
     "session_scope": "op_jupyter.engine.session_context",
@@ -42,6 +44,7 @@ __all__ = [
     "agentic_function",
     "create_runtime",
     "current_session",
+    "decision",
     "llm",
     "session_context",
     "session_scope",

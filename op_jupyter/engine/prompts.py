@@ -8,7 +8,7 @@ from typing import Any
 
 from op_jupyter.core.context_window import fit
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.keys import sha256
+from op_jupyter.core.keys import canonical_json, sha256
 from op_jupyter.core.messages import (
     ImageBlock,
     Message,
@@ -60,6 +60,7 @@ def request_of(
         system="\n\n".join(part for part in (SYSTEM_PROMPT, reads["system"]) if part),
         tools=_tools(reads, read_blob),
         max_tokens=reads["max_tokens"],
+        response_schema=_schema(reads, read_blob),
         session_key=dag.session_id,
     )
     request = fit(request, reads["context_tokens"])
@@ -72,11 +73,18 @@ def _tools(reads: Mapping[str, Any], read_blob: Callable[[str], bytes]) -> tuple
     return tuple(ToolSpec(**spec) for spec in json.loads(read_blob(reads["tools"])))
 
 
+def _schema(reads: Mapping[str, Any], read_blob: Callable[[str], bytes]) -> dict[str, Any] | None:
+    kept = reads.get("schema")
+    return None if kept is None else dict(json.loads(read_blob(kept)))
+
+
 def prompt_text(request: ModelRequest) -> str:
     """*request* as a person reads it."""
     parts = [f"model: {request.model}", f"--- system\n{request.system}"]
     parts += [f"--- tool {t.name}\n{t.description}" for t in request.tools]
     parts += [f"--- {m.role}\n{_message_text(m)}" for m in request.messages]
+    if request.response_schema is not None:
+        parts.append(f"--- format of the answer\n{canonical_json(request.response_schema)}")
     return "\n\n".join(parts)
 
 

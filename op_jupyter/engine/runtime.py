@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from op_jupyter.core.messages import (
     Block,
@@ -27,6 +27,7 @@ from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import loop
 from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
+from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
 from op_jupyter.engine.responses import check_response
 from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
 from op_jupyter.engine.steps import Plan, Progress, run_steps
@@ -36,6 +37,7 @@ from op_jupyter.errors import (
     EmptyInput,
     ProtocolError,
     ProviderError,
+    ReplyInvalid,
     RuntimeClosed,
     TurnCancelled,
     TurnFailed,
@@ -43,6 +45,7 @@ from op_jupyter.errors import (
 from op_jupyter.providers.base import Provider
 from op_jupyter.tools.toolset import Toolset, toolset_of
 
+T = TypeVar("T")
 Content: TypeAlias = str | TextBlock | ImageBlock | Sequence[str | TextBlock | ImageBlock]
 """What can be asked: text, an image, or several of them in order."""
 
@@ -59,11 +62,37 @@ class AskOptions(TypedDict, total=False):
     on_stream: Callable[[ModelDelta], None] | None
 
 
+class AgentOptions(AskOptions, total=False):
+    """What `agent` takes; *tools* None: the session's."""
+
+    tools: Sequence[Any] | Toolset | None
+    max_steps: int
+
+
 class ExecOptions(AskOptions, total=False):
     """All options of `Runtime.async_exec`."""
 
     tools: Sequence[Any] | Toolset
     max_steps: int
+
+
+class _Formats(TypedDict, total=False):
+    """What makes the answer a value."""
+
+    response_format: Any
+    choices: Mapping[str, Any] | None
+
+
+class _AllAskOptions(AskOptions, _Formats, total=False):
+    """`AskOptions`, and what makes the answer a value."""
+
+
+class _AllAgentOptions(AgentOptions, _Formats, total=False):
+    """`AgentOptions`, and what makes the answer a value."""
+
+
+class _AllExecOptions(ExecOptions, _Formats, total=False):
+    """`ExecOptions`, and what makes the answer a value."""
 
 
 class Reply(str):
@@ -122,11 +151,41 @@ class Runtime:
 
     # -- asking
 
-    def exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply:
+    @overload
+    def exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply: ...
+    @overload
+    def exec(
+        self, content: Content, *, response_format: type[T], **options: Unpack[ExecOptions]
+    ) -> T: ...
+    @overload
+    def exec(
+        self,
+        content: Content,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[ExecOptions],
+    ) -> Any: ...
+    def exec(self, content: Content, **options: Unpack[_AllExecOptions]) -> Any:
         """Ask and wait; see `async_exec`.  An interrupt cancels, is recorded, and goes on."""
-        return loop.run_sync(self._exec, content, **options)
+        return settle(loop.run_sync(self._exec, content, **options))
 
-    async def async_exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply:
+    @overload
+    async def async_exec(self, content: Content, **options: Unpack[ExecOptions]) -> Reply: ...
+    @overload
+    async def async_exec(
+        self, content: Content, *, response_format: type[T], **options: Unpack[ExecOptions]
+    ) -> T: ...
+    @overload
+    async def async_exec(
+        self,
+        content: Content,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[ExecOptions],
+    ) -> Any: ...
+    async def async_exec(self, content: Content, **options: Unpack[_AllExecOptions]) -> Any:
         """Ask the model, let it use *tools*, and return its answer.
 
         Args:
@@ -139,15 +198,22 @@ class Runtime:
             timeout: seconds for each model call, retries and sleeps included.
             max_retries: instead of the runtime's.
             on_stream: called with each delta, on the background loop; has to be quick.
+            response_format: a JSON Schema (dict), a pydantic model, or another type that
+                pydantic knows; what is returned is the checked value instead of the text.
+            choices: names and what they stand for; what is returned is the value that the model
+                chose, or the result of the function that it chose.
 
         Raises:
             EmptyInput: nothing to ask.
+            UsageError: *response_format* or *choices* cannot be used.
+            ReplyInvalid: the answer did not fit, nor did a second one after the model was told
+                what was wrong; attribute ``raw`` is that answer.
             RuntimeClosed: after `close`.
             ProviderError: the model could not be asked; every attempt is listed.
             TurnFailed: no answer after *max_steps*, a denied tool, a doom loop.
             TurnCancelled: a tool reported that it was cancelled.
         """
-        return await loop.run_async(self._exec, content, **options)
+        return await settle_async(await loop.run_async(self._exec, content, **options))
 
     async def _exec(
         self,
@@ -160,9 +226,12 @@ class Runtime:
         timeout: float | None = None,
         max_retries: int | None = None,
         on_stream: Callable[[ModelDelta], None] | None = None,
-    ) -> Reply:
+        response_format: Any = None,
+        choices: Mapping[str, Any] | None = None,
+    ) -> Any:
         self._check_open()
         blocks = to_blocks(content)
+        wanted = format_of(response_format, choices)
         toolset = tools if isinstance(tools, Toolset) else toolset_of(tools, trusted=True)
         subject = clip("".join(b.text for b in blocks if isinstance(b, TextBlock)))
         with open_call(subject) as call:
@@ -181,6 +250,7 @@ class Runtime:
                 nested=call.nested,
                 model=model,
                 system="\n\n".join(part for part in (frame.system, system) if part),
+                schema=None if wanted is None else wanted.schema,
                 render_range=frame.render_range,
                 main_thread=frame.main_thread or frame.session.main_thread,
                 timeout=timeout,
@@ -189,6 +259,8 @@ class Runtime:
                 frame=frame,
             )
             try:
+                if wanted is not None:
+                    return await _value(plan, blocks, call.progress, wanted)
                 await run_steps(plan, blocks, call.progress)
             except TurnEnd as end:
                 raise _turn_error(end, plan) from None
@@ -311,6 +383,26 @@ def to_blocks(content: Content) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
+async def _value(
+    plan: Plan, blocks: tuple[Block, ...], progress: Progress, wanted: ReplyFormat
+) -> Any:
+    """The value of the answer; one that does not fit is sent back once, with what is wrong."""
+    await run_steps(plan, (*blocks, *wanted.question), progress)
+    try:
+        return wanted.read(progress.text)
+    except Misfit as misfit:
+        again = f"Your answer does not fit: {misfit.told}. Answer again, in the right format."
+    await run_steps(plan, (TextBlock(again),), progress)
+    try:
+        return wanted.read(progress.text)
+    except Misfit as misfit:
+        raise ReplyInvalid(
+            f"the answer does not fit, after the model was told so once: {misfit.shown}; "
+            "the attribute `raw` is what it said",
+            raw=progress.text,
+        ) from None
+
+
 def _turn_error(end: TurnEnd, plan: Plan) -> TurnFailed | TurnCancelled:
     if end.status == "cancelled":
         return TurnCancelled(end.message, turn_id=plan.turn.id)
@@ -330,57 +422,104 @@ def _reply(plan: Plan, progress: Progress) -> Reply:
 class _Llm:
     """`llm`: one model call, no tools."""
 
-    def __call__(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+    @overload
+    def __call__(self, content: Content, **options: Unpack[AskOptions]) -> Reply: ...
+    @overload
+    def __call__(
+        self, content: Content, *, response_format: type[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+    @overload
+    def __call__(
+        self,
+        content: Content,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> Any: ...
+    def __call__(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
         """Ask the ambient runtime and wait for the answer; options as in `Runtime.async_exec`."""
-        return loop.run_sync(self._ask, content, **options)
+        return settle(loop.run_sync(self._ask, content, **options))
 
-    async def aio(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+    @overload
+    async def aio(self, content: Content, **options: Unpack[AskOptions]) -> Reply: ...
+    @overload
+    async def aio(
+        self, content: Content, *, response_format: type[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+    @overload
+    async def aio(
+        self,
+        content: Content,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[AskOptions],
+    ) -> Any: ...
+    async def aio(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
         """Ask the ambient runtime from async code."""
-        return await loop.run_async(self._ask, content, **options)
+        return await settle_async(await loop.run_async(self._ask, content, **options))
 
-    async def _ask(self, content: Content, **options: Unpack[AskOptions]) -> Reply:
+    async def _ask(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
         with ambient_runtime() as runtime:
-            return await runtime.async_exec(content, **options)
+            return await runtime._exec(content, **options)
 
 
 class _Agent:
     """`agent`: model calls and tool calls until the model answers."""
 
+    @overload
+    def __call__(self, content: Content, **options: Unpack[AgentOptions]) -> Reply: ...
+    @overload
+    def __call__(
+        self, content: Content, *, response_format: type[T], **options: Unpack[AgentOptions]
+    ) -> T: ...
+    @overload
     def __call__(
         self,
         content: Content,
         *,
-        tools: Sequence[Any] | Toolset | None = None,
-        max_steps: int = MAX_MODEL_CALLS,
-        **options: Unpack[AskOptions],
-    ) -> Reply:
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Any: ...
+    def __call__(self, content: Content, **options: Unpack[_AllAgentOptions]) -> Any:
         """Let the ambient runtime work on *content* with *tools* (None: the session's).
 
         Options as in `Runtime.async_exec`, which also says what is raised.
         """
-        return loop.run_sync(self._ask, content, tools, max_steps, **options)
+        return settle(loop.run_sync(self._ask, content, **options))
 
+    @overload
+    async def aio(self, content: Content, **options: Unpack[AgentOptions]) -> Reply: ...
+    @overload
     async def aio(
+        self, content: Content, *, response_format: type[T], **options: Unpack[AgentOptions]
+    ) -> T: ...
+    @overload
+    async def aio(
+        self,
+        content: Content,
+        *,
+        response_format: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Any] | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Any: ...
+    async def aio(self, content: Content, **options: Unpack[_AllAgentOptions]) -> Any:
+        """The same from async code."""
+        return await settle_async(await loop.run_async(self._ask, content, **options))
+
+    async def _ask(
         self,
         content: Content,
         *,
         tools: Sequence[Any] | Toolset | None = None,
         max_steps: int = MAX_MODEL_CALLS,
-        **options: Unpack[AskOptions],
-    ) -> Reply:
-        """The same from async code."""
-        return await loop.run_async(self._ask, content, tools, max_steps, **options)
-
-    async def _ask(
-        self,
-        content: Content,
-        tools: Sequence[Any] | Toolset | None,
-        max_steps: int,
-        **options: Unpack[AskOptions],
-    ) -> Reply:
+        **options: Unpack[_AllAskOptions],
+    ) -> Any:
         given = session_tools() if tools is None else tools
         with ambient_runtime() as runtime:
-            return await runtime.async_exec(content, tools=given, max_steps=max_steps, **options)
+            return await runtime._exec(content, tools=given, max_steps=max_steps, **options)
 
 
 llm = _Llm()

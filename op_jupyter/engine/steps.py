@@ -70,6 +70,7 @@ class Plan:
         frames: the running functions, outermost first; the last one's id marks the nodes.
         nested: inside a tool of a visible turn, whose phase and draft are not ours.
         system: the function's addition to the system prompt.
+        schema: what the answer has to fit; None: it is text.
     """
 
     session: AgentSession
@@ -86,6 +87,7 @@ class Plan:
     nested: bool = False
     model: str | None = None
     system: str = ""
+    schema: Mapping[str, Any] | None = None
     render_range: Mapping[str, int | None] = field(default_factory=dict)
     main_thread: MainThread | None = None
     world: Callable[[], Mapping[str, str]] | None = None
@@ -144,18 +146,23 @@ class Progress:
 async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) -> Progress:
     """Run the loop to the model's answer; *progress* is filled in as it goes.
 
+    With a *progress* that has an answer already, *content* is what is said to that answer, and
+    the loop goes on: for one model call at least.
+
     Raises:
         TurnEnd: the turn ends without an answer.
         ProviderError, StoreError: as they came, with everything before them stored.
         CancelledError: after what was under way has its result.
     """
-    predecessor, added = plan.predecessor, tuple(content)
-    for step in range(1, plan.max_steps + 1):
+    own = None if progress.node is None else progress.node.id
+    added = tuple(content)
+    first = progress.steps + 1
+    for step in range(first, max(plan.max_steps, first) + 1):
         progress.steps = step
         if not plan.nested:
             plan.turn.step = step
         plan.enter(Phase.RUNNING_MODEL)
-        node, done = await _model_step(plan, CallInput(added), predecessor, step)
+        node, done = await _model_step(plan, CallInput(added), own, step)
         progress.node = node
         progress.add(done)
         uses = done.message.tool_uses
@@ -164,7 +171,7 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
         if uses:
             plan.enter(Phase.RUNNING_TOOLS)
             await _run_tools(plan, progress, node, uses)
-        predecessor, added = node.id, ()
+        own, added = node.id, ()
     raise TurnEnd(
         "failed",
         "max_model_calls",
@@ -203,12 +210,13 @@ async def _run_tools(
 
 
 async def _model_step(
-    plan: Plan, call: CallInput, predecessor: str | None, step: int
+    plan: Plan, call: CallInput, own: str | None, step: int
 ) -> tuple[Node, ResponseDone]:
+    """One model call; *own* is the one before it in this loop."""
     recorder = plan.session.recorder
     call = CallInput(call.content, _changed_world(plan))
     call = call_input_from_json(recorder.clean(call_input_to_json(call)))
-    request, reads = _request(plan, call, None if step == 1 else predecessor)
+    request, reads = _request(plan, call, own)
     node = recorder.append(
         Node(
             id=plan.session.new_id("llm"),
@@ -216,7 +224,7 @@ async def _model_step(
             name=request.model,
             input=call_input_to_json(call),
             caller=plan.caller,
-            predecessor=predecessor,
+            predecessor=own or plan.predecessor,
             reads=reads,
             metadata={
                 "turn_id": plan.turn.id,
@@ -297,6 +305,7 @@ def _request(plan: Plan, call: CallInput, own: str | None) -> tuple[ModelRequest
         system=system,
         tools=specs,
         max_tokens=min(8192, capabilities.max_output_tokens),
+        response_schema=plan.schema,
         session_key=session.session_id,
     )
     request = fit(request, capabilities.context_tokens)
@@ -312,17 +321,18 @@ def _request(plan: Plan, call: CallInput, own: str | None) -> tuple[ModelRequest
         "model": request.model,
         "max_tokens": request.max_tokens,
         "context_tokens": capabilities.context_tokens,
-        "tools": _keep_tools(plan, as_json["tools"]),
+        "tools": _keep(plan, as_json["tools"]),
+        "schema": _keep(plan, as_json["response_schema"]),
         "sha256": sha256(as_json),
     }
     return request, reads
 
 
-def _keep_tools(plan: Plan, specs: list[Any]) -> str | None:
-    """The tools' descriptions go to the store once; a node names them by hash."""
-    if not specs:
+def _keep(plan: Plan, part: Any) -> str | None:
+    """Tools' descriptions and schemas go to the store once; a node names them by hash."""
+    if part is None or part == []:
         return None
-    return plan.session.recorder.keep_blob(canonical_json(specs).encode(), "application/json")
+    return plan.session.recorder.keep_blob(canonical_json(part).encode(), "application/json")
 
 
 def frame_to_json(frame: FrameView) -> dict[str, Any]:

@@ -1,5 +1,29 @@
 """The public API in use: type-checked by `make check`, never run."""
 
+from typing import Any, assert_type
+
+from pydantic import BaseModel
+
 import op_jupyter
+from op_jupyter import agent, decision, llm
+from op_jupyter.engine.runtime import Reply
 
 version: str = op_jupyter.__version__
+
+
+class Person(BaseModel):
+    name: str
+
+
+def answers() -> None:
+    assert_type(llm("Who?"), Reply)
+    assert_type(llm("Who?", response_format=Person), Person)
+    assert_type(agent("Who?", tools=[], response_format=Person), Person)
+    assert_type(llm("Who?", response_format={"type": "object"}), Any)
+    assert_type(llm("Which?", choices={"a": 1}), Any)
+    assert_type(decision.make("Which?", ["a", "b"]), Any)
+
+
+async def answers_later() -> None:
+    assert_type(await llm.aio("Who?"), Reply)
+    assert_type(await agent.aio("Who?", response_format=Person), Person)
