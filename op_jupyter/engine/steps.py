@@ -10,6 +10,7 @@ There is one implementation.  A ``%%agent`` turn, ``agent(...)`` inside a functi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,7 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
     added = tuple(content)
     first = progress.steps + 1
     for step in range(first, max(plan.max_steps, first) + 1):
+        await asyncio.sleep(0)  # a cancel that is on its way has to come before the call
         progress.steps = step
         if not plan.nested:
             plan.turn.step = step

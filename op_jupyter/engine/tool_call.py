@@ -211,6 +211,7 @@ def _tell_edited(output: ToolOutput, permit: Permit) -> ToolOutput:
 
 async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
     """Run the tool in a task of its own, with the frame that what it calls hangs on."""
+    await asyncio.sleep(0)  # a cancel that is on its way has to come before the effect
     env = call.env
     context = ToolContext(
         workspace=env.session.workspace,

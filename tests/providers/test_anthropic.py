@@ -607,8 +607,9 @@ CUT = Reply([tool("add", a=1)])
 WHOLE = stream_bytes(CUT)
 
 
-@pytest.mark.parametrize(("fault", "step"), [("close", 1), ("eof", 5)])
+@pytest.mark.parametrize(("fault", "step"), [("close", 5), ("eof", 7)])
 async def test_a_stream_cut_at_any_byte_is_never_half_a_message(fake, fault, step):
+    """`tests/acceptance` cuts at every byte; here at enough of them."""
     end = WHOLE.index(b"event: message_stop")
     whole_messages = 0
     async with provider_for(fake) as provider:
