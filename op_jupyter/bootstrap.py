@@ -107,7 +107,7 @@ def create_runtime(
     when something has to be asked that is not recorded.
 
     Args:
-        provider: ``anthropic``, ``local``, a server's name or URL.
+        provider: ``anthropic``, ``local``, an endpoint of the settings, a server's name or URL.
         model: None: the configured one, or the provider's default.
         chosen: settings to use; None: those in force.
         replay: an open cassette; None: the one that the settings name.
@@ -120,9 +120,9 @@ def create_runtime(
         replay = replay or open_replay(chosen, workspace=Path.cwd())
     name, wanted = provider or chosen.get("provider"), model or chosen.get("model")
     if replay is None:
-        return Runtime(provider=_provider(_choose(name, wanted)), model=wanted)
+        return Runtime(provider=_provider(_choose(name, wanted, chosen)), model=wanted)
     recorded = RecordedProvider(
-        lambda: _provider(_choose(name, wanted)),
+        lambda: _provider(_choose(name, wanted, chosen)),
         replay.cassette,
         replay.mode,
         folders=replay.folders,
@@ -132,10 +132,16 @@ def create_runtime(
     return Runtime(provider=recorded, model=wanted)
 
 
-def _choose(name: str | None, model: str | None) -> ProviderChoice:
+def _choose(name: str | None, model: str | None, chosen: Settings) -> ProviderChoice:
     from op_jupyter.providers.local_model import is_installed
 
-    return resolve_provider(name, model, os.environ, local_available=is_installed())
+    return resolve_provider(
+        name,
+        model,
+        os.environ,
+        local_available=is_installed(),
+        endpoints=chosen.endpoints,
+    )
 
 
 def _provider(choice: ProviderChoice) -> Provider:

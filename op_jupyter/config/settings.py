@@ -1,8 +1,8 @@
 """Settings: where each value comes from, and which source wins.
 
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
-The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode`` and
-``[permissions] allow = [...], deny = [...]``.
+The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
+``[permissions] allow = [...], deny = [...]`` and one ``[endpoints.NAME]`` for each server.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Final
 import platformdirs
 
 from op_jupyter.errors import ConfigurationError
+from op_jupyter.providers.catalog import BUILT_IN
+from op_jupyter.providers.endpoints import Endpoint, parse_endpoint
 
 APP: Final = "op-jupyter"
 CONFIG_ENV: Final = "OPENPROGRAM_CONFIG"
@@ -45,12 +47,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of this process."""
+    """All settings of this process; *endpoints* are the servers that *file* names."""
 
     values: Mapping[str, Setting]
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     file: Path = field(default_factory=Path)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
 
     def get(self, name: str) -> str | None:
         """The value of *name*, or None when nothing sets it."""
@@ -75,6 +78,7 @@ def load_settings(
     path = config_file(environ)
     from_file = _read_file(path)
     permissions = from_file.pop("permissions", {})
+    endpoints = _endpoints(from_file.pop("endpoints", {}), path)
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
         sources = (
@@ -88,7 +92,7 @@ def load_settings(
                 values[name] = Setting(_checked(name, value, origin), origin)
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
-    return Settings(values, allow, deny, path)
+    return Settings(values, allow, deny, path, endpoints)
 
 
 def _checked(name: str, value: Any, origin: str) -> str:
@@ -107,12 +111,23 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error
-    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions"}):
+    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions", "endpoints"}):
         raise ConfigurationError(
             f"the settings file {path} has {', '.join(unknown)}, which mean nothing; "
-            f"known are {', '.join(ENVIRONMENT)} and permissions"
+            f"known are {', '.join(ENVIRONMENT)}, permissions and endpoints"
         )
     return data
+
+
+def _endpoints(tables: Any, path: Path) -> dict[str, Endpoint]:
+    if not isinstance(tables, dict):
+        raise ConfigurationError(f"endpoints in {path} has to hold tables: [endpoints.NAME]")
+    if taken := sorted(set(tables) & set(BUILT_IN)):
+        raise ConfigurationError(f"{path} calls an endpoint {taken[0]!r}; choose another name")
+    try:
+        return {name: parse_endpoint(name, table) for name, table in tables.items()}
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the settings file {path}: {error.message}") from None
 
 
 def _rules(permissions: Any, kind: str, path: Path) -> tuple[str, ...]:

@@ -110,10 +110,7 @@ class AnthropicProvider:
             api_key=key,
             auth_token=None if key else profile.auth_token,
             base_url=profile.base_url,
-            default_headers={
-                **({"x-api-key": key} if key and profile.send_x_api_key else {}),
-                **({"anthropic-version": profile.api_version} if profile.api_version else {}),
-            },
+            default_headers=self._headers(key),
             max_retries=0,
             timeout=self._sdk.Timeout(
                 connect=profile.connect_timeout, read=profile.read_timeout, write=60, pool=10
@@ -123,6 +120,17 @@ class AnthropicProvider:
             open_telemetry=False,  # the engine traces model calls
         )
         return client
+
+    def _headers(self, key: str | None) -> dict[str, Any]:
+        profile = self._profile
+        headers: dict[str, Any] = dict(profile.headers)
+        if profile.api_version:
+            headers["anthropic-version"] = profile.api_version
+        if key and profile.auth != "bearer":
+            headers["x-api-key"] = key
+        if key and profile.auth == "x-api-key":
+            headers["Authorization"] = self._sdk.Omit()
+        return headers
 
     # --- one request ----------------------------------------------------------------------
 

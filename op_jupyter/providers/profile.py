@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from op_jupyter.errors import ConfigurationError
@@ -12,6 +12,9 @@ from op_jupyter.providers.base import Capabilities
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 DEFAULT_MODEL: Final = "claude-opus-5-5"
+AuthHeader: TypeAlias = Literal["bearer", "x-api-key", "both"]
+"""The header that carries the key: ``Authorization: Bearer``, the older one, or the two."""
+
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -22,9 +25,10 @@ class EndpointProfile:
     Attributes:
         name: for people: ``anthropic``, ``ollama``, ...
         base_url: without ``/v1``.
-        api_key: sent as ``Authorization: Bearer``; wins over *auth_token*.
+        api_key: sent as *auth* says; wins over *auth_token*, which always goes as a bearer.
         key_source: where the key came from, for messages: ``ANTHROPIC_API_KEY``.
-        send_x_api_key: send the key as ``x-api-key`` too, as older servers want it.
+        auth: the header that carries *api_key*.
+        headers: added to every request (``anthropic-beta``); none that could carry a key.
         api_version: other than the SDK's own ``anthropic-version``.
         needs_key: refuse to start without a key.
         extra_body: fields added to every request, such as ``{"temperature": 0}``.
@@ -40,7 +44,8 @@ class EndpointProfile:
     api_key: str | None = field(default=None, repr=False)
     auth_token: str | None = field(default=None, repr=False)
     key_source: str = ""
-    send_x_api_key: bool = False
+    auth: AuthHeader = "bearer"
+    headers: Mapping[str, str] = field(default_factory=dict)
     api_version: str | None = None
     needs_key: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)

@@ -134,7 +134,7 @@ def _malformed_messages(messages: Sequence[_Body]) -> Iterator[str]:
         yield from _malformed_results(index, blocks, waiting)
         waiting = [b["id"] for b in blocks if b["type"] == "tool_use"]
         yield from _malformed_blocks(index, blocks)
-    if messages[-1]["role"] != "user":
+    if [m["role"] for m in messages if m["role"] != "system"][-1:] != ["user"]:
         yield "The conversation must end with a user message."
 
 

@@ -175,8 +175,20 @@ async def test_the_key_goes_out_as_bearer_alone(fake):
 async def test_an_older_server_gets_its_header_and_its_version():
     rules = ServiceRules(auth=("x-api-key",))
     with FakeMessages(rules=rules) as fake:
-        await answer(fake, send_x_api_key=True, api_version="2023-06-01")
+        await answer(fake, auth="both", api_version="2023-06-01")
         assert fake.requests[0].headers["anthropic-version"] == "2023-06-01"
+
+
+async def test_a_server_that_refuses_a_bearer_gets_the_older_header_alone():
+    with FakeMessages(rules=ServiceRules(auth=("x-api-key",))) as fake:
+        await answer(fake, auth="x-api-key")
+        assert "authorization" not in fake.requests[0].headers
+        assert fake.requests[0].headers["x-api-key"] == API_KEY
+
+
+async def test_headers_of_a_profile_are_sent(fake):
+    await answer(fake, headers={"anthropic-beta": "some-feature-2026-01-01"})
+    assert fake.requests[0].headers["anthropic-beta"] == "some-feature-2026-01-01"
 
 
 async def test_a_token_alone_is_enough(fake):

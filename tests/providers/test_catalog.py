@@ -41,7 +41,7 @@ def test_an_address_alone_is_enough_and_gets_the_older_header():
     choice = choose(environ={"ANTHROPIC_BASE_URL": "http://localhost:8080/v1/"})
     assert choice.origin == "ANTHROPIC_BASE_URL"
     assert choice.profile.base_url == "http://localhost:8080"
-    assert choice.profile.send_x_api_key
+    assert choice.profile.auth == "both"
     assert not choice.profile.needs_key
     assert not choice.profile.supports_schema
 
@@ -79,7 +79,7 @@ def test_a_named_model_is_the_default_of_the_profile():
         ({"name": "local"}, r"pip install 'op-jupyter\[local\]'"),
         ({"name": "ollama"}, "say which one"),
         ({"name": "anthropc"}, "did you mean 'anthropic'"),
-        ({"name": "claude-code"}, "no provider 'claude-code'"),
+        ({"name": "clod-code"}, "no provider 'clod-code'"),
         ({"environ": {"ANTHROPIC_BASE_URL": "localhost:80"}}, "http://localhost:11434"),
         ({"environ": {"ANTHROPIC_BASE_URL": "http://u:p@host"}}, "holds a password"),
         ({"environ": {"ANTHROPIC_API_KEY": "sk two words"}}, "from ANTHROPIC_API_KEY holds"),
