@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from op_jupyter.config.settings import Settings, load_settings
+from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_settings
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor, secrets_of
 from op_jupyter.core.rules import Rule, parse_rule
@@ -25,7 +26,14 @@ from op_jupyter.providers.recorded import (
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
 
 if TYPE_CHECKING:
+    from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.sessions import SessionStore
+
+log = logging.getLogger(__name__)
+EVERYTHING: Final = (
+    f"{ALLOW_EVERYTHING_ENV}=1: whatever no rule denies runs here without asking, "
+    "dangerous code included"
+)
 
 
 def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
@@ -50,6 +58,20 @@ def user_rules(chosen: Settings) -> tuple[Rule, ...]:
         *(parse_rule(text, "allow", origin=str(chosen.file)) for text in chosen.allow),
         *(parse_rule(text, "deny", origin=str(chosen.file)) for text in chosen.deny),
     )
+
+
+def guard(session: AgentSession, chosen: Settings | None = None) -> None:
+    """Give *session* the rules and limits of the user's configuration.
+
+    Raises:
+        ConfigurationError, InvalidRule: the configuration cannot be used.
+    """
+    chosen = chosen or settings()
+    session.user_rules = user_rules(chosen)
+    session.allow_everything = chosen.allow_everything
+    session.answer_timeout = chosen.answer_timeout
+    if chosen.allow_everything:
+        log.warning(EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
-``[permissions] allow = [...], deny = [...]`` and one ``[endpoints.NAME]`` for each server.
+``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]`` and one
+``[endpoints.NAME]`` for each server.
+One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for CI.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +32,9 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "replay": "OPENPROGRAM_REPLAY",
     "cassette": "OPENPROGRAM_CASSETTE",
     "mode": "OPENPROGRAM_MODE",
+    "answer_timeout": "OPENPROGRAM_ANSWER_TIMEOUT",
 }
+ALLOW_EVERYTHING_ENV: Final = "OPENPROGRAM_ALLOW_EVERYTHING"
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("off", "record", "replay", "auto"),
     "mode": ("read_only", "accept_edits", "auto"),
@@ -47,13 +52,26 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of this process; *endpoints* are the servers that *file* names."""
+    """All settings of this process.
+
+    Attributes:
+        allow, deny: permission rules of the user's file.
+        endpoints: the servers that *file* names.
+        allow_everything: the switch for CI is set.
+    """
 
     values: Mapping[str, Setting]
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     file: Path = field(default_factory=Path)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    allow_everything: bool = False
+
+    @property
+    def answer_timeout(self) -> float | None:
+        """Seconds until a question that nobody answers is a denial; None: never."""
+        text = self.get("answer_timeout")
+        return None if text is None else float(text)
 
     def get(self, name: str) -> str | None:
         """The value of *name*, or None when nothing sets it."""
@@ -92,16 +110,35 @@ def load_settings(
                 values[name] = Setting(_checked(name, value, origin), origin)
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
-    return Settings(values, allow, deny, path, endpoints)
+    return Settings(values, allow, deny, path, endpoints, _everything(environ))
+
+
+def _everything(environ: Mapping[str, str]) -> bool:
+    value = environ.get(ALLOW_EVERYTHING_ENV, "")
+    if value not in ("", "0", "1"):
+        raise ConfigurationError(f"{ALLOW_EVERYTHING_ENV}={value!r}: use 1, or unset it")
+    return value == "1"
 
 
 def _checked(name: str, value: Any, origin: str) -> str:
+    if name == "answer_timeout":
+        return _seconds(name, value, origin)
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} from {origin} has to be text, not {value!r}")
     choices = CHOICES.get(name)
     if choices is not None and value not in choices:
         raise ConfigurationError(f"{name}={value!r} from {origin}: use {', '.join(choices)}")
     return value
+
+
+def _seconds(name: str, value: Any, origin: str) -> str:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if isinstance(value, bool) or not 0 < seconds < math.inf:
+        raise ConfigurationError(f"{name}={value!r} from {origin}: use a number of seconds")
+    return str(value)
 
 
 def _read_file(path: Path) -> dict[str, Any]:

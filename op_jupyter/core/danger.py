@@ -1,4 +1,4 @@
-"""What Python code would do, as far as its text tells.
+"""What Python code would do, as far as its text tells; and how that is said of any code.
 
 Advisory: it reads the code and runs nothing, so code that wants to hide something can.
 It makes the card point at the right lines; the card itself is the protection.
@@ -17,6 +17,7 @@ from op_jupyter.core.shell_words import (
     BUILT_COMMAND,
     UNKNOWN,
     CommandReading,
+    ReadCommand,
     read_argv,
     read_command,
 )
@@ -32,11 +33,17 @@ class Danger:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """A path that stands in a line, as the code writes it."""
+    """A path that stands in a line.
+
+    Attributes:
+        path: as the code writes it.
+        real: absolute, symlinks resolved by somebody who may look at the disk; or nothing.
+    """
 
     line: int
     path: str
     write: bool = False
+    real: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +63,20 @@ _NESTING: Final = 4
 """How many layers of code inside strings are followed."""
 
 
-def read_code(code: str) -> CodeReading:
-    """What *code* would do; nothing for code that cannot be parsed, because it cannot run."""
-    return _read(code, 0)
+def read_code(code: str, shell: ReadCommand = read_command) -> CodeReading:
+    """What *code* would do; nothing for code that cannot be parsed, because it cannot run.
+
+    *shell* reads the shell commands in it.
+    """
+    return _read(code, 0, shell)
 
 
-def _read(code: str, depth: int) -> CodeReading:
+def _read(code: str, depth: int, shell: ReadCommand) -> CodeReading:
     if depth > _NESTING:
         return CodeReading((Danger(1, TOO_DEEP),))
     try:
         tree = _parse(code)
-        reader = _Reader(_names_of(tree), depth)
+        reader = _Reader(_names_of(tree), depth, shell)
         reader.visit(tree)
     except (SyntaxError, ValueError):
         return CodeReading()
@@ -319,9 +329,10 @@ _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr",
 class _Reader(ast.NodeVisitor):
     """Collects dangers and touched paths."""
 
-    def __init__(self, names: _Names, depth: int) -> None:
+    def __init__(self, names: _Names, depth: int, shell: ReadCommand) -> None:
         self._names = names
         self._depth = depth
+        self._read_shell = shell
         self.dangers: list[Danger] = []
         self.touches: list[Touch] = []
 
@@ -376,7 +387,7 @@ class _Reader(ast.NodeVisitor):
 
     def _shell(self, call: ast.Call, name: str) -> None:
         if name in _EXECUTORS:
-            self._command(call, read_argv(self._words(call.args)))
+            self._command(call, read_argv(self._words(call.args), self._read_shell))
         elif name in _SHELLS:
             given = _argument(call, 0, ("args", "cmd", "command"))
             if given is not None:
@@ -384,9 +395,9 @@ class _Reader(ast.NodeVisitor):
 
     def _read_command(self, given: ast.expr) -> CommandReading:
         if isinstance(given, ast.List | ast.Tuple):
-            return read_argv(self._words(given.elts))
+            return read_argv(self._words(given.elts), self._read_shell)
         text = self._names.text(given)
-        return CommandReading((BUILT_COMMAND,)) if text is None else read_command(text)
+        return CommandReading((BUILT_COMMAND,)) if text is None else self._read_shell(text)
 
     def _words(self, nodes: Sequence[ast.expr]) -> list[str]:
         return [_or(self._names.text(node), UNKNOWN) for node in nodes]
@@ -411,7 +422,7 @@ class _Reader(ast.NodeVisitor):
             self._danger(call, BUILT_CODE)
 
     def _nested(self, call: ast.Call, code: str) -> None:
-        reading = _read(code, self._depth + 1)
+        reading = _read(code, self._depth + 1, self._read_shell)
         self.dangers += [Danger(call.lineno, found.words) for found in reading.dangers]
         self.touches += [Touch(call.lineno, t.path, t.write) for t in reading.touches]
 
@@ -424,7 +435,7 @@ class _Reader(ast.NodeVisitor):
             return
         magic, line, body = (*(word or "" for word in words), "", "")[:3]
         if magic in _SHELL_MAGICS:
-            self._command(call, read_command(body or line))
+            self._command(call, self._read_shell(body or line))
         elif magic == "writefile":
             self._touch(call, line.split()[-1] if line.split() else None, write=True)
         elif magic in ("time", "timeit", "prun", "capture"):

@@ -3,7 +3,7 @@
 The order of `decide` (first that applies wins):
 
 1. a write to a protected path is denied;
-2. a deny rule denies;
+2. a deny rule denies; after it, the switch that allows everything else (for CI) allows;
 3. something dangerous asks, whatever the mode, unless an allow rule names exactly this
    code or path;
 4. an allow rule allows;
@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeAlias
 
-from op_jupyter.core.danger import read_code
+from op_jupyter.core.danger import CodeReading, read_code
 from op_jupyter.core.paths import PathUse, Places, Tier, may_hold_secrets, tier_of
 from op_jupyter.core.rules import Rule, exact_pattern, folder_pattern
 
@@ -101,6 +102,7 @@ class GateCall:
         trusted: the program's author passed the tool.
         paths: everything it reads or writes, symlinks resolved.
         code, language: source that would run.
+        reading: what that source would do; None: Python is read here.
         diff: what an edit would change.
         undo: whether it can be undone, one sentence.
     """
@@ -112,6 +114,7 @@ class GateCall:
     paths: Sequence[PathUse] = ()
     code: str = ""
     language: str = ""
+    reading: CodeReading | None = None
     diff: str = ""
     undo: str = ""
 
@@ -131,7 +134,7 @@ class Verdict:
 
     kind: Literal["allow", "deny", "ask"]
     reason: str
-    by: Literal["protected", "rule", "danger", "mode", "trusted", "nobody"]
+    by: Literal["protected", "rule", "danger", "mode", "trusted", "nobody", "switch"]
     rule_text: str = ""
     dangers: tuple[str, ...] = ()
     code_lines: Mapping[int, str] = field(default_factory=dict)
@@ -144,8 +147,12 @@ def decide(
     mode: PermissionMode,
     rules: Sequence[Rule],
     interactive: bool,
+    everything: bool = False,
 ) -> Verdict:
-    """Whether *call* runs, is denied, or asks.  Pure; the order is the module's docstring."""
+    """Whether *call* runs, is denied, or asks.  Pure; the order is the module's docstring.
+
+    *everything* is the switch of this process that allows what is not denied.
+    """
     findings = _examine(call, places)
     if findings.protected:
         return Verdict("deny", f"{call.tool} was not run: {findings.protected}", "protected")
@@ -154,6 +161,8 @@ def decide(
         if rule.kind == "deny" and _denies(rule, call, places):
             reason = f"{call.tool} was not run: the rule deny {rule.text} forbids it."
             return Verdict("deny", reason, "rule", rule.text)
+    if everything:
+        return Verdict("allow", "Everything is allowed in this process.", "switch")
     allows = [rule for rule in speaking if rule.kind == "allow"]
     if findings.dangers and not _names_all(allows, call, findings, places):
         return _ask(call, findings, findings.reason, "danger", places, interactive)
@@ -188,17 +197,16 @@ def _examine(call: GateCall, places: Places) -> _Findings:
     protected = [use for use in call.paths if _is_protected_write(use, places)]
     dangerous = [(use, words) for use in call.paths if (words := _path_words(use, places))]
     by_line: dict[int, list[str]] = {}
-    if call.language == "python":
-        reading = read_code(call.code)
-        for danger in reading.dangers:
-            by_line.setdefault(danger.line, []).append(danger.words)
-        for touch in reading.touches:
-            path = places.absolute(touch.path)
-            use = PathUse(path, path, touch.write)
-            if _is_protected_write(use, places):
-                protected.append(use)
-            elif words := _path_words(use, places):
-                by_line.setdefault(touch.line, []).append(words)
+    reading = _reading(call)
+    for danger in reading.dangers:
+        by_line.setdefault(danger.line, []).append(danger.words)
+    for touch in reading.touches:
+        named = places.absolute(touch.path)
+        use = PathUse(PurePosixPath(touch.real) if touch.real else named, named, touch.write)
+        if _is_protected_write(use, places):
+            protected.append(use)
+        elif words := _path_words(use, places):
+            by_line.setdefault(touch.line, []).append(words)
     lines = {line: _and(dict.fromkeys(words)) for line, words in sorted(by_line.items())}
     sentences = [f"It {words}." for _, words in dangerous]
     sentences += [f"Line {line} {words}." for line, words in lines.items()]
@@ -209,6 +217,12 @@ def _examine(call: GateCall, places: Places) -> _Findings:
         tuple(use for use, _ in dangerous),
         _danger_reason(bool(lines)),
     )
+
+
+def _reading(call: GateCall) -> CodeReading:
+    if call.reading is not None:
+        return call.reading
+    return read_code(call.code) if call.language == "python" else CodeReading()
 
 
 def _is_protected_write(use: PathUse, places: Places) -> bool:
@@ -246,7 +260,7 @@ def _danger_reason(in_code: bool) -> str:
     if in_code:
         return (
             "Dangerous code asks, in every mode. "
-            "The check reads the code only: Python is not sandboxed."
+            "The check only reads the code and can be deceived: it is advice, no sandbox."
         )
     return "A dangerous path asks, in every mode."
 
@@ -309,11 +323,11 @@ def _mode_refuses(call: GateCall, mode: PermissionMode, places: Places) -> str |
     """Why *mode* asks about the call; None: it lets it run."""
     if call.effect == "control" or mode == "auto":
         return None
-    outside = any(not use.real.is_relative_to(places.workspace) for use in call.paths)
     if call.effect == "read":
-        return f"Reading outside the workspace asks in mode {mode}." if outside else None
+        return None
     if mode == "read_only":
         return _EVERY_CHANGE[call.effect]
+    outside = any(not use.real.is_relative_to(places.workspace) for use in call.paths)
     if call.effect == "write" and call.paths and not outside:
         return None
     return _MORE_THAN_EDITS[call.effect]

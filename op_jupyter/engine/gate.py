@@ -113,6 +113,7 @@ def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Gate
         mode=session.permission_mode,
         rules=rules_of(session),
         interactive=env.asker.interactive,
+        everything=session.allow_everything,
     )
     return call, verdict
 
@@ -122,8 +123,9 @@ def _by_rule(
 ) -> Permit:
     allowed = verdict.kind == "allow"
     permit = Permit(allowed, arguments, "" if allowed else verdict.reason, approved=_paths(call))
-    if verdict.by == "mode":
-        return permit
+    if verdict.by == "mode":  # the node says so; a record of its own would say nothing more
+        said = {"answer": verdict.kind, "how": "mode", "mode": env.session.permission_mode}
+        return replace(permit, decision=said)
     return _recorded(env, call_id, permit, verdict.kind, verdict.by, 0.0, verdict.rule_text)
 
 

@@ -13,6 +13,7 @@ from op_jupyter.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
+    from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
 
 
@@ -23,6 +24,9 @@ class Defaults(Protocol):
 
     def default_store(self) -> Store: ...
 
+    def guard(self, session: AgentSession) -> None:
+        """Give a session that was just opened the rules and limits of the configuration."""
+
 
 _load_defaults: Callable[[], Defaults] | None = None
 
@@ -31,6 +35,12 @@ def set_defaults(load: Callable[[], Defaults] | None) -> None:
     """Register where defaults come from; *load* is called on first use."""
     global _load_defaults
     _load_defaults = load
+
+
+def guard(session: AgentSession) -> None:
+    """Give *session* the rules and limits that are configured, where defaults are registered."""
+    if _load_defaults is not None:
+        _load_defaults().guard(session)
 
 
 def defaults() -> Defaults:

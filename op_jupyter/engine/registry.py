@@ -8,7 +8,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from op_jupyter.engine import hooks
 from op_jupyter.engine.session import AgentSession
+from op_jupyter.errors import OpenProgramError
 from op_jupyter.store.base import Store
 
 
@@ -38,6 +40,11 @@ def acquire(
             opened = store.open(session_id, "write", timeout=timeout, force=force)
             session = AgentSession(opened)
             session.store_path = store.path(session_id)
+            try:
+                hooks.guard(session)
+            except OpenProgramError:
+                session.close()
+                raise
             entry = _open[key] = _Entry(session, 0)
         entry.users += 1
         return entry.session

@@ -98,6 +98,8 @@ class AgentSession:
         workspace: folder that the tools work in.
         asker, main_thread: what calls outside of a turn use; the host sets them.
         user_rules: permission rules of the user's own configuration.
+        allow_everything: the switch of this process: what no rule denies runs without asking.
+        answer_timeout: seconds until a card that nobody answers is a denial; None: never.
         store_path: the session's folder, which no tool may write; None in memory.
     """
 
@@ -119,6 +121,8 @@ class AgentSession:
         self.main_thread: MainThread | None = None
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
         self.user_rules: tuple[Rule, ...] = ()
+        self.allow_everything = False
+        self.answer_timeout: float | None = None
         self.store_path: Path | None = None
         self._active: LiveTurn | None = None
         self._calls: dict[str, LiveTurn] = {}
@@ -349,8 +353,12 @@ class AgentSession:
             asking = loop.create_task(asker.decide(request))
             answer: PermissionAnswer | None = None
             try:
-                await asyncio.wait({card.answer, asking}, return_when=asyncio.FIRST_COMPLETED)
-                answer = card.answer.result() if card.answer.done() else _asked(asking)
+                await asyncio.wait(
+                    {card.answer, asking},
+                    timeout=self.answer_timeout,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                answer = self._answer(card, asking)
                 return answer
             finally:
                 asking.add_done_callback(_note_end)
@@ -362,6 +370,16 @@ class AgentSession:
                 turn.publish(Update("permission_resolved", resolved))
                 if answer is not None:
                     turn.enter(before)
+
+    def _answer(
+        self, card: PendingCard, asking: asyncio.Task[PermissionAnswer]
+    ) -> PermissionAnswer:
+        if card.answer.done():
+            return card.answer.result()
+        if asking.done():
+            return _asked(asking)
+        late = f"denied: nobody answered within {self.answer_timeout:g} seconds"
+        return PermissionAnswer("deny_message", "timeout", message=late)
 
     # -- bare calls: short turns of their own, which may overlap
 

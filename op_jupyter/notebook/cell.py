@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock
 from op_jupyter.core.permissions import PermissionMode
@@ -19,7 +20,7 @@ from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession, TurnStart, stored_outcome
 from op_jupyter.errors import Busy, EmptyInput, TurnCancelled, TurnFailed, UsageError
 from op_jupyter.notebook.approvals import NotebookAsker
-from op_jupyter.notebook.display import TurnDisplay, announced, display_for
+from op_jupyter.notebook.display import TurnDisplay, announced, display_for, warn
 from op_jupyter.notebook.frontend import FrontEnd, detect
 from op_jupyter.notebook.identity import CellRun, cell_run
 from op_jupyter.notebook.notebook import Notebook
@@ -63,6 +64,8 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
         tools = chosen_tools(notebook, session, options.tools)
+        if session.allow_everything:
+            warn(EVERYTHING, here.front)
         _give_title(session, content)
         display = display_for(here.front, session, here.request_id, quiet=here.quiet)
         asker = NotebookAsker(

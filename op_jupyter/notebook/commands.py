@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.config.settings import CHOICES
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
@@ -95,6 +96,8 @@ def _named(session_id: str) -> dict[str, Any]:
 def _notes(notebook: Notebook) -> list[str]:
     kept = notebook.session.store.status
     notes = [*kept.repaired, kept.read_only, kept.git_behind]
+    if notebook.session.allow_everything:
+        notes.append(EVERYTHING)
     if reason := notebook.lent.why_no_clicks():
         notes.append(f"cards cannot be clicked while a cell runs: {reason}; answer by text")
     return [note for note in notes if note]
@@ -249,6 +252,8 @@ def permissions(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Sa
     """List the rules in force; `%agent forget RULE` takes one of the session back."""
     session = notebook.session
     lines = [f"mode   {session.permission_mode}"]
+    if session.allow_everything:
+        lines.append(EVERYTHING)
     lines += [f"{rule.kind:<6} {rule.text}  (from {rule.origin})" for rule in session.user_rules]
     for kind, listed in session.rules.items():
         lines += [f"{kind:<6} {text}" for text in listed]

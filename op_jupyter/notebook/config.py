@@ -11,7 +11,7 @@ from op_jupyter.bootstrap import settings
 from op_jupyter.config.settings import CHOICES, Settings
 from op_jupyter.core.turn import MAX_MODEL_CALLS
 
-_SHARED: Final = ("provider", "model", "home", "mode", "replay", "cassette")
+_SHARED: Final = ("provider", "model", "home", "mode", "replay", "cassette", "answer_timeout")
 
 
 class AgentMagics(Configurable):
@@ -34,6 +34,9 @@ class AgentMagics(Configurable):
     cassette = Unicode("", help="File of recorded model calls. Empty: beside the notebook.").tag(
         config=True
     )
+    answer_timeout = Unicode(
+        "", help="Seconds until a card that nobody answers is a denial. Empty: it waits."
+    ).tag(config=True)
     session = Unicode("", help="Session to go on with when the extension is loaded.").tag(
         config=True
     )

@@ -7,6 +7,7 @@ the answer as it is written.
 
 from __future__ import annotations
 
+import html
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -56,6 +57,15 @@ def announced(text: str, front: FrontEnd) -> Iterator[None]:
         yield
     finally:
         handle.update(NOTHING, raw=True)
+
+
+def warn(text: str, front: FrontEnd) -> None:
+    """Show *text* as a red line that stays."""
+    if front.kind == "terminal":
+        sys.stdout.write(f"\x1b[31m{text}\x1b[0m\n")
+        return
+    line = f'<div role="alert" style="color:#c62828;font-weight:600">{html.escape(text)}</div>'
+    put({"text/plain": text, "text/html": line})
 
 
 class TurnDisplay(Protocol):

@@ -136,7 +136,7 @@ class Notebook:
         session.main_thread = self.lent
         session.asker = _CallAsker(self, session)
         session.offer(lambda: self._default_tools(session))
-        session.user_rules = bootstrap.user_rules(self.config.settings())
+        bootstrap.guard(session, self.config.settings())
 
     def _default_tools(self, session: AgentSession) -> Toolset:
         # On first use: schemas need pydantic, which would double the time that loading takes.

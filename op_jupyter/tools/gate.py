@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from op_jupyter.core.danger import CodeReading, read_code
 from op_jupyter.core.paths import PathUse, Places
 from op_jupyter.core.permissions import GateCall
 from op_jupyter.tools.base import CallDescription, Tool
+from op_jupyter.tools.shell_grammar import read_line, read_script
 
 
 def gate_call(tool: Tool, arguments: Mapping[str, Any], workspace: Path) -> GateCall:
@@ -26,6 +29,7 @@ def gate_call(tool: Tool, arguments: Mapping[str, Any], workspace: Path) -> Gate
         tuple(_uses(told)),
         told.code,
         told.language,
+        _reading(told, workspace),
         told.diff,
         told.undo,
     )
@@ -39,6 +43,22 @@ def places_of(workspace: Path, protected: Sequence[Path] = ()) -> Places:
 def real_path(path: Path) -> Path:
     """*path* with every symlink resolved; what does not exist keeps its name."""
     return Path(os.path.realpath(path))
+
+
+def _reading(told: CallDescription, workspace: Path) -> CodeReading | None:
+    """What the code of a call would do, its paths resolved as they are now."""
+    if told.language == "python":
+        reading = read_code(told.code, read_line)
+    elif told.language == "shell":
+        reading = read_script(told.code)
+    else:
+        return None
+    places = places_of(workspace)
+    touches = (
+        replace(touch, real=str(real_path(Path(places.absolute(touch.path)))))
+        for touch in reading.touches
+    )
+    return replace(reading, touches=tuple(touches))
 
 
 def _uses(told: CallDescription) -> Iterator[PathUse]:

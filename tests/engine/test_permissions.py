@@ -1,0 +1,188 @@
+"""Cards and their answers, through whole turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from op_jupyter.bootstrap import guard
+from op_jupyter.core.messages import ToolResultBlock
+from op_jupyter.core.permissions import PermissionAnswer
+from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from tests.engine.harness import (
+    ALLOW,
+    DENY,
+    FakeTool,
+    ScriptedAsker,
+    run,
+    states,
+    texts,
+    tool_nodes,
+)
+
+
+def two_steps(what: str = "as asked") -> ScriptedProvider:
+    return ScriptedProvider(reply(call("change", {"what": what})), reply("done"))
+
+
+def tool() -> FakeTool:
+    return FakeTool("change", "execute")
+
+
+def told(provider: ScriptedProvider) -> str:
+    """What the second request says of the call."""
+    (block,) = (b for b in provider.requests[1].messages[-1].content)
+    assert isinstance(block, ToolResultBlock)
+    return "".join(part.text for part in block.content if hasattr(part, "text"))
+
+
+def test_edited_arguments_run_and_both_sets_are_stored_and_the_model_is_told(
+    session: AgentSession,
+) -> None:
+    changing, provider = tool(), two_steps()
+    asker = ScriptedAsker([PermissionAnswer("allow", "click", {"what": "as edited"})])
+    assert run(session, provider, [changing], asker=asker).status == "completed"
+    assert changing.calls == [{"what": "as edited"}]
+    (node,) = tool_nodes(session)
+    assert node.input == {"what": "as asked"}
+    assert node.metadata["permission"]["edited"] == {"what": "as edited"}
+    assert session.dag.decisions[-1]["edited"] == {"what": "as edited"}
+    assert "changed the arguments" in told(provider)
+    assert json.dumps({"what": "as edited"}, separators=(",", ":")) in told(provider)
+
+
+def test_edited_arguments_that_do_not_fit_run_nothing(session: AgentSession) -> None:
+    changing, provider = tool(), two_steps()
+    asker = ScriptedAsker([PermissionAnswer("allow", "click", {"what": 3})])
+    assert run(session, provider, [changing], asker=asker).status == "completed"
+    assert changing.calls == []
+    assert states(session) == ["failed"]
+    assert "edited arguments do not fit" in texts(session)[0]
+
+
+def test_an_allowed_call_does_not_allow_the_next_one(session: AgentSession) -> None:
+    changing = tool()
+    provider = ScriptedProvider(
+        reply(call("change", {"what": "a"}), call("change", {"what": "b"})), reply("x")
+    )
+    asker = ScriptedAsker([ALLOW, DENY])
+    outcome = run(session, provider, [changing], asker=asker)
+    assert (outcome.status, outcome.code) == ("failed", "permission_denied")
+    assert changing.calls == [{"what": "a"}]
+    assert states(session) == ["succeeded", "denied"]
+
+
+def test_a_denial_with_a_message_reaches_the_model_and_the_turn_goes_on(
+    session: AgentSession,
+) -> None:
+    provider = two_steps()
+    asker = ScriptedAsker([PermissionAnswer("deny_message", "click", message="not on Sundays")])
+    assert run(session, provider, [tool()], asker=asker).status == "completed"
+    assert states(session) == ["denied"]
+    assert told(provider) == "not on Sundays"
+
+
+def test_allow_for_the_session_adds_exactly_the_rule_that_the_card_showed(
+    session: AgentSession,
+) -> None:
+    asker = ScriptedAsker([PermissionAnswer("allow_session", "click")])
+    run(session, two_steps("a"), [tool()], asker=asker)
+    assert session.rules["allow"] == [asker.requests[0].rule] == ["change"]
+    run(session, two_steps("b"), [tool()], asker=ScriptedAsker())
+    assert states(session) == ["succeeded", "succeeded"]
+    assert session.remove_rule("change")
+    asker = ScriptedAsker([DENY])
+    run(session, two_steps("c"), [tool()], asker=asker)
+    assert len(asker.requests) == 1
+
+
+def test_a_card_that_nobody_answers_in_time_is_a_denial_that_says_so(
+    session: AgentSession,
+) -> None:
+    session.answer_timeout = 0.05
+    provider = two_steps()
+    assert run(session, provider, [tool()], asker=ScriptedAsker()).status == "completed"
+    assert states(session) == ["denied"]
+    assert told(provider) == "denied: nobody answered within 0.05 seconds"
+    assert session.dag.decisions[-1]["how"] == "timeout"
+
+
+def test_every_call_says_on_its_node_who_decided(session: AgentSession) -> None:
+    looking, changing = FakeTool("look"), tool()
+    session.user_rules = (parse_rule("no", "deny"),)
+    provider = ScriptedProvider(
+        reply(call("look", {}), call("change", {}), call("no", {})), reply("done")
+    )
+    run(session, provider, [looking, changing, FakeTool("no")], asker=ScriptedAsker([ALLOW]))
+    said = [n.metadata["permission"] for n in tool_nodes(session)]
+    assert [(s["answer"], s["how"]) for s in said] == [
+        ("allow", "mode"),
+        ("allow", "click"),
+        ("deny", "rule"),
+    ]
+
+
+def test_the_switch_of_the_process_runs_everything_that_no_rule_denies(
+    session: AgentSession,
+) -> None:
+    session.allow_everything = True
+    session.user_rules = (parse_rule("no", "deny"),)
+    changing = tool()
+    provider = ScriptedProvider(reply(call("change", {"what": "x"}), call("no", {})), reply("done"))
+    run(session, provider, [changing, FakeTool("no")], asker=ScriptedAsker(interactive=False))
+    assert states(session) == ["succeeded", "denied"]
+    assert session.dag.decisions[0]["how"] == "switch"
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("OPENPROGRAM_CONFIG", str(path))
+    monkeypatch.delenv("OPENPROGRAM_ALLOW_EVERYTHING", raising=False)
+    monkeypatch.delenv("OPENPROGRAM_ANSWER_TIMEOUT", raising=False)
+    return path
+
+
+def test_a_session_gets_the_rules_and_limits_of_the_configuration(
+    session: AgentSession, configured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured.write_text('answer_timeout = "30"\n[permissions]\ndeny = ["python"]\n')
+    guard(session)
+    assert [rule.text for rule in session.user_rules] == ["python"]
+    assert (session.answer_timeout, session.allow_everything) == (30.0, False)
+    monkeypatch.setenv("OPENPROGRAM_ALLOW_EVERYTHING", "1")
+    guard(session)
+    assert session.allow_everything
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OPENPROGRAM_ALLOW_EVERYTHING", "yes please"),
+        ("OPENPROGRAM_ANSWER_TIMEOUT", "soon"),
+        ("OPENPROGRAM_ANSWER_TIMEOUT", "-1"),
+        ("OPENPROGRAM_ANSWER_TIMEOUT", "inf"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_by_name(
+    session: AgentSession,
+    configured: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: Any,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=variable):
+        guard(session)
+
+
+def test_the_switch_cannot_be_set_in_the_file(session: AgentSession, configured: Path) -> None:
+    configured.write_text('allow_everything = "1"\n')
+    with pytest.raises(ConfigurationError, match="nothing"):
+        guard(session)
