@@ -28,6 +28,7 @@ from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorder import Recorder
+from op_jupyter.engine.trace import Trace
 from op_jupyter.engine.turn_runner import run_turn
 from op_jupyter.errors import (
     Busy,
@@ -101,6 +102,7 @@ class AgentSession:
         allow_everything: the switch of this process: what no rule denies runs without asking.
         answer_timeout: seconds until a card that nobody answers is a denial; None: never.
         store_path: the session's folder, which no tool may write; None in memory.
+        trace: where spans of its calls go.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class AgentSession:
         self.allow_everything = False
         self.answer_timeout: float | None = None
         self.store_path: Path | None = None
+        self.trace = Trace(store.session_id)
         self._active: LiveTurn | None = None
         self._calls: dict[str, LiveTurn] = {}
         self._last: LiveTurn | None = None
@@ -327,6 +330,7 @@ class AgentSession:
 
     def close(self) -> None:
         """Flush and free the writer's lock."""
+        self.trace.flush()
         self.store.close()
 
     def _live(self, turn_id: str) -> LiveTurn:

@@ -240,13 +240,15 @@ async def _model_step(
     started = monotonic()
     attempts: list[str] = []
     try:
-        done = await plan.runtime.call_model(
-            request,
-            on_delta=lambda delta: _show_delta(plan, delta),
-            attempts=attempts,
-            timeout=plan.timeout,
-            max_retries=plan.max_retries,
-        )
+        with plan.session.trace.span("model_call", _request_attributes(plan, request)) as span:
+            done = await plan.runtime.call_model(
+                request,
+                on_delta=lambda delta: _show_delta(plan, delta),
+                attempts=attempts,
+                timeout=plan.timeout,
+                max_retries=plan.max_retries,
+            )
+            span.set({**_response_attributes(done), "op_jupyter.attempts": len(attempts) + 1})
     except BaseException as error:
         plan.show(Update("draft_cleared"))
         with contextlib.suppress(StoreError):  # the first cause is on its way up
@@ -358,14 +360,32 @@ def _model_metadata(
     label = text or ", ".join(use.name for use in done.message.tool_uses) or f"step {step}"
     return {
         "label": label[:200],
+        **_response_attributes(done),
+        "attempts": list(attempts),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _request_attributes(plan: Plan, request: ModelRequest) -> dict[str, Any]:
+    """What a span says of a model call before it is made."""
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": plan.runtime.provider.capabilities.name,
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "op_jupyter.turn_id": plan.turn.id,
+    }
+
+
+def _response_attributes(done: ResponseDone) -> dict[str, Any]:
+    """What a node, and a span, say of a response."""
+    return {
         "gen_ai.response.model": done.model,
         "gen_ai.response.finish_reasons": [done.stop_reason],
         "gen_ai.usage.input_tokens": done.usage.input_tokens,
         "gen_ai.usage.output_tokens": done.usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": done.usage.cache_read_tokens,
         "gen_ai.usage.cache_creation.input_tokens": done.usage.cache_write_tokens,
-        "attempts": list(attempts),
-        "seconds": round(seconds, 3),
     }
 
 

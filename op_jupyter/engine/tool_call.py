@@ -27,6 +27,7 @@ from op_jupyter.engine.context import Frame, executing
 from op_jupyter.engine.gate import Permit, ask_permission
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.results import accepted, bounded_content, text_output
+from op_jupyter.engine.trace import Span
 from op_jupyter.errors import SessionStateError, StoreError
 from op_jupyter.tools.base import MainThread, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.toolset import Toolset
@@ -82,6 +83,8 @@ class _Call:
     """One call under way.
 
     Attributes:
+        waited: seconds until it was decided whether the call may run.
+        executed: seconds that the tool ran.
         in_spite: what the tool returned although it had been cancelled.
     """
 
@@ -89,6 +92,9 @@ class _Call:
     use: ToolUseBlock
     node: Node
     started: float
+    span: Span
+    waited: float = 0.0
+    executed: float = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
     in_spite: ToolOutput | None = None
 
@@ -102,8 +108,23 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
         SessionStateError: nobody can be asked in this way, and the caller has to know.
         CancelledError: with the result stored as cancelled.
     """
+    with env.session.trace.span("tool_call", _attributes(env, use)) as span:
+        await _run_traced(env, use, span)
+
+
+def _attributes(env: ToolEnv, use: ToolUseBlock) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": use.name,
+        "gen_ai.tool.call.id": use.id,
+        "gen_ai.tool.type": "function",
+        "op_jupyter.turn_id": env.turn.id,
+    }
+
+
+async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> None:
     arguments = _parse(use.arguments)
-    call = _begin(env, use, arguments)
+    call = _begin(env, use, arguments, span)
     try:
         output = await _produce(call, arguments)
     except asyncio.CancelledError:
@@ -125,8 +146,8 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
 
 def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) -> None:
     """Store the result of a call that is not run."""
-    call = _begin(env, use, _parse(use.arguments))
-    _store(call, text_output(state, text))
+    with env.session.trace.span("tool_call", _attributes(env, use)) as span:
+        _store(_begin(env, use, _parse(use.arguments), span), text_output(state, text))
 
 
 def _parse(raw: str) -> Mapping[str, Any] | str:
@@ -147,7 +168,9 @@ def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is no number")
 
 
-def _begin(env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str) -> _Call:
+def _begin(
+    env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str, span: Span
+) -> _Call:
     parsed = isinstance(arguments, Mapping)
     node = env.session.recorder.append(
         Node(
@@ -174,7 +197,7 @@ def _begin(env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str) 
         "phase": "validating",
     }
     _show(env, Update("tool_call_started", shown))
-    return _Call(env, use, node, monotonic())
+    return _Call(env, use, node, monotonic(), span)
 
 
 async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutput:
@@ -186,7 +209,11 @@ async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutpu
         return text_output("failed", f"ToolNotFound: {env.tools.unknown(name)}")
     if problem := env.tools.check(name, arguments):
         return text_output("failed", f"InvalidArguments: {problem}")
-    permit = await ask_permission(env, tool, call.use.id, arguments)
+    asked = monotonic()
+    try:
+        permit = await ask_permission(env, tool, call.use.id, arguments)
+    finally:
+        call.waited = monotonic() - asked
     if permit.decision:
         call.metadata["permission"] = dict(permit.decision)
     if not permit.allowed:
@@ -223,8 +250,23 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
     )
     with executing(_tool_frame(call), env.runtime):
         inside = contextvars.copy_context()
+    call.span.contain(inside)
+    began = monotonic()
+    try:
+        return await _result(call, tool, inside, permit.arguments, context)
+    finally:
+        call.executed = monotonic() - began
+
+
+async def _result(
+    call: _Call,
+    tool: Tool,
+    inside: contextvars.Context,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+) -> ToolOutput:
     task = asyncio.get_running_loop().create_task(
-        _guarded(tool, permit.arguments, context), context=inside
+        _guarded(tool, arguments, context), context=inside
     )
     try:
         done, _ = await asyncio.wait({task}, timeout=tool.timeout)
@@ -289,7 +331,10 @@ def _store(call: _Call, output: ToolOutput) -> None:
     content = bounded_content(
         env.session.recorder.clean_content(output.content), partial(_keep_whole, call)
     )
-    metadata = {**call.metadata, "seconds": round(monotonic() - call.started, 3)}
+    # What the person took to answer is in the decision; it is no time of the tool's.
+    seconds = monotonic() - call.started - call.waited
+    metadata = {**call.metadata, "seconds": round(seconds, 3)}
+    _tell_span(call, output.state)
     node = env.session.recorder.finish(
         call.node.id,
         status=_NODE_STATUS[output.state],
@@ -310,6 +355,18 @@ def _store(call: _Call, output: ToolOutput) -> None:
         "edited": "edited" in call.metadata.get("permission", {}),
     }
     _show(env, Update("tool_call_finished", finished))
+
+
+def _tell_span(call: _Call, state: ToolState) -> None:
+    call.span.set(
+        {
+            "op_jupyter.tool.state": state,
+            "op_jupyter.permission.wait_seconds": round(call.waited, 6),
+            "op_jupyter.tool.execution_seconds": round(call.executed, 6),
+        }
+    )
+    if state != "succeeded":
+        call.span.fail(state)
 
 
 def _keep_whole(call: _Call, text: str) -> str:

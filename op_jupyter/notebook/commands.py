@@ -100,6 +100,8 @@ def _notes(notebook: Notebook) -> list[str]:
         notes.append(EVERYTHING)
     if reason := notebook.lent.why_no_clicks():
         notes.append(f"cards cannot be clicked while a cell runs: {reason}; answer by text")
+    if dropped := notebook.session.trace.dropped_signals:
+        notes.append(f"{count(dropped, 'trace signal')} dropped: the exporter is slow or broken")
     return [note for note in notes if note]
 
 
