@@ -12,12 +12,19 @@ from op_jupyter.engine import hooks as _hooks
 
 if TYPE_CHECKING:
     from op_jupyter.bootstrap import create_runtime
-    from op_jupyter.engine.context import current_session
+    from op_jupyter.engine.context import carry, current_session
     from op_jupyter.engine.decision import decision
     from op_jupyter.engine.function import agentic_function
+    from op_jupyter.engine.hooks import (
+        add_pre_invocation_hook,
+        remove_pre_invocation_hook,
+        set_cancellation_check,
+    )
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
+    from op_jupyter.engine.traced import traced
     from op_jupyter.store.sessions import SessionStore
+    from op_jupyter.tools.shapes import anthropic_tool, openai_tool
 
 __version__ = "0.1.0"
 
@@ -26,28 +33,42 @@ _hooks.set_defaults(lambda: importlib.import_module("op_jupyter.bootstrap"))
 _HOMES = {
     "Runtime": "op_jupyter.engine.runtime",
     "SessionStore": "op_jupyter.store.sessions",
+    "add_pre_invocation_hook": "op_jupyter.engine.hooks",
     "agent": "op_jupyter.engine.runtime",
     "agentic_function": "op_jupyter.engine.function",
+    "anthropic_tool": "op_jupyter.tools.shapes",
+    "carry": "op_jupyter.engine.context",
     "create_runtime": "op_jupyter.bootstrap",
     "current_session": "op_jupyter.engine.context",
     "decision": "op_jupyter.engine.decision",
     "llm": "op_jupyter.engine.runtime",
+    "openai_tool": "op_jupyter.tools.shapes",
+    "remove_pre_invocation_hook": "op_jupyter.engine.hooks",
     "session_context": "op_jupyter.engine.session_context",
     "session_scope": "op_jupyter.engine.session_context",
+    "set_cancellation_check": "op_jupyter.engine.hooks",
+    "traced": "op_jupyter.engine.traced",
 }
 
 __all__ = [
     "Runtime",
     "SessionStore",
     "__version__",
+    "add_pre_invocation_hook",
     "agent",
     "agentic_function",
+    "anthropic_tool",
+    "carry",
     "create_runtime",
     "current_session",
     "decision",
     "llm",
+    "openai_tool",
+    "remove_pre_invocation_hook",
     "session_context",
     "session_scope",
+    "set_cancellation_check",
+    "traced",
 ]
 
 

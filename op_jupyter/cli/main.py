@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from op_jupyter import __version__
+from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.errors import OpenProgramError
 
 FAILED: Final = 1
+WRONG: Final = 2
 INTERRUPTED: Final = 130
 
 Command = Callable[[argparse.Namespace], None]
@@ -29,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command(args)
         sys.stdout.flush()
+    except BadCommandLine as error:
+        print(f"op-jupyter: {error.message}", file=sys.stderr)
+        return WRONG
     except OpenProgramError as error:
         print(f"op-jupyter: {error.message}", file=sys.stderr)
         return FAILED
@@ -62,6 +67,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         default=Path("demo-output"),
         help="folder for the notebook and its results (default: %(default)s)",
+    )
+
+    run = _add(commands, "run", _run, "call a function of a file, in a session")
+    run.add_argument("target", metavar="FILE:FUNCTION", help="for example review.py:classify")
+    run.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument: text, or JSON for what is no text; once for each",
+    )
+    run.add_argument(
+        "--session",
+        "--resume",
+        metavar="ID",
+        help="the session to go on with (default: a new one, whose id is printed)",
     )
 
     local = commands.add_parser("local", help="the tiny model that runs on this machine")
@@ -107,6 +128,12 @@ def _demo(args: argparse.Namespace) -> None:
     from op_jupyter.cli.demo import run_demo
 
     run_demo(args.out, csv=args.csv, headless=args.headless)
+
+
+def _run(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.run import run
+
+    run(args.target, args.arg, args.session)
 
 
 def _local_install(args: argparse.Namespace) -> None:

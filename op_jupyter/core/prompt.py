@@ -13,7 +13,7 @@ Layout of a request:
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import itemgetter
@@ -189,13 +189,13 @@ def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator
     What runs now is told elsewhere, and what ran inside a hidden function nowhere.
     """
     running = {frame.id for frame in shown.frames}
-    for node in dag.followers(predecessor):
+    for node in _without_steps(dag, dag.followers(predecessor)):
         if not _is_bare_call(dag, node) or not _finished(node, shown.as_of):
             continue
         frame = node.metadata.get("frame")
         if node.role == "code" and frame is None:
             yield _call_entry(dag, node, shown.as_of)
-        elif node.metadata.get("bare") and frame not in running:
+        elif node.metadata.get("bare") and frame not in running and _is_first(node):
             steps = _whole_steps(dag, _loop_from(dag, node), shown.as_of)
             yield _loop_entry(dag, steps, shown.as_of)
 
@@ -209,9 +209,29 @@ def _loop_from(dag: Dag, node: Node) -> list[Node]:
     """The model calls of one bare ``llm`` or ``agent`` call, *node* its first."""
     loop = [node]
     frame = node.metadata.get("frame")
-    while same := [n for n in dag.followers(loop[-1].id) if n.metadata.get("frame") == frame]:
+    while same := [n for n in _next(dag, loop[-1]) if n.metadata.get("frame") == frame]:
         loop.append(same[0])
     return loop
+
+
+def _is_first(node: Node) -> bool:
+    """Whether a loop begins with that model call; one in a step follows nothing."""
+    return node.caller is None or node.predecessor is None
+
+
+def _next(dag: Dag, node: Node) -> list[Node]:
+    if node.caller is None:
+        return dag.followers(node.id)
+    return [n for n in dag.children(node.caller) if n.predecessor == node.id]
+
+
+def _without_steps(dag: Dag, nodes: Iterable[Node]) -> Iterator[Node]:
+    """*nodes*, and in place of each `traced` step what it called: prompts do not know steps."""
+    for node in nodes:
+        if node.metadata.get("traced"):
+            yield from _without_steps(dag, dag.children(node.id))
+        else:
+            yield node
 
 
 def _loop_to(dag: Dag, last: str | None, frame_id: str) -> list[Node]:
@@ -289,7 +309,7 @@ def _inside(
     """What happened in a frame, in the order in which it ended: loops, and calls if wanted."""
     ended: list[tuple[int, Entry]] = []
     loops: dict[str | None, list[Node]] = {}  # by their last node
-    for node in dag.children(recorded_id):
+    for node in _without_steps(dag, dag.children(recorded_id)):
         if node.metadata.get("frame") != frame_id or node.id in but or _is_tool(node):
             continue
         if node.role == "llm":

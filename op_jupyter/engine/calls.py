@@ -18,7 +18,7 @@ from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.session import AgentSession, status_of
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.turn_runner import end_metadata, failure_of
-from op_jupyter.errors import StoreError
+from op_jupyter.errors import StoreError, TurnCancelled
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.tools.toolset import Toolset
@@ -98,13 +98,37 @@ def record_end(error: BaseException | None, record: Callable[[], None]) -> None:
         error.add_note(f"op-jupyter could not record this: {refused.message}")
 
 
+def refuse_when_cancelled(frame: Frame | None) -> None:
+    """Go no further when what runs around *frame* has been cancelled.
+
+    A thread cannot be stopped from outside: here it finds out.
+
+    Raises:
+        TurnCancelled: it has.
+    """
+    if hooks.is_cancelled():
+        raise TurnCancelled("the call was cancelled")
+    if frame is not None and frame.session.is_cancelling(frame.turn_id):
+        raise TurnCancelled(f"turn {frame.turn_id} was cancelled", turn_id=frame.turn_id)
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Whether *error* says that something was stopped, rather than that it failed."""
+    return isinstance(error, TurnCancelled) or not isinstance(error, Exception)
+
+
 @contextmanager
 def open_call(subject: str) -> Iterator[Call]:
-    """Where an ``exec`` that is made now stands."""
+    """Where an ``exec`` that is made now stands.
+
+    Raises:
+        TurnCancelled: what is around it has been cancelled.
+    """
     frame = context.current_frame()
-    if frame is not None and frame.tool_name is None:
+    refuse_when_cancelled(frame)
+    if frame is not None and frame.in_function:
         # What a hidden function does at top level hangs on no node: it follows the base.
-        after = frame.base if frame.view.recorded_id is None else None
+        after = frame.base if frame.caller_id is None else None
         yield Call(frame, frame.session.call_turn(frame.turn_id), after)
         return
     if frame is not None:
@@ -124,7 +148,7 @@ def _anonymous(
     session: AgentSession, turn_id: str, base: str | None, parent: Frame | None
 ) -> Frame:
     """A frame for a call outside of any agentic function: it has no header."""
-    recorded = None if parent is None else parent.view.recorded_id
+    recorded = None if parent is None else parent.caller_id
     return Frame(
         FrameView(id=session.new_id("frame"), recorded_id=recorded),
         session,

@@ -11,11 +11,12 @@ They are set together and reset by token in reverse order, on every way out.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar, Token, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.store.base import Store
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from op_jupyter.engine.asking import Asker
     from op_jupyter.engine.runtime import Runtime
     from op_jupyter.engine.session import AgentSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Frame:
         render_range: bounds of the history.
         tool_name: set while a tool runs: the agentic function of that name takes over the
             tool's node instead of writing a second one.
+        step: the node of the `traced` function that runs; prompts do not know that it does.
         owned_runtime: built inside this call; closed when it ends.
         asker, main_thread: those of the turn around it, for the tools that it runs in turn.
     """
@@ -65,11 +70,25 @@ class Frame:
     system: str = ""
     render_range: Mapping[str, int | None] = field(default_factory=dict)
     tool_name: str | None = None
+    step: str | None = None
     owned_runtime: Runtime | None = None
     asker: Asker | None = None
     main_thread: MainThread | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _claimed: bool = False
+
+    @property
+    def caller_id(self) -> str | None:
+        """The recorded node that what is called from here hangs on."""
+        return self.step or self.view.recorded_id
+
+    @property
+    def in_function(self) -> bool:
+        """Whether model calls made here belong to an agentic function."""
+        frame: Frame | None = self
+        while frame is not None and frame.step is not None:
+            frame = frame.parent
+        return frame is not None and frame.tool_name is None
 
     def claim(self, name: str) -> bool:
         """Whether the function *name* that is entered is the very tool that runs; once only."""
@@ -90,11 +109,11 @@ class Frame:
 
     def path(self) -> tuple[str, ...]:
         """Names of the functions, outermost first."""
-        return tuple(f.name for f in self.chain() if f.name)
+        return tuple(f.name for f in self.chain() if f.name and f.step is None)
 
     def views(self) -> tuple[FrameView, ...]:
         """The frames that a prompt shows."""
-        return tuple(f.view for f in self.chain() if f.tool_name is None)
+        return tuple(f.view for f in self.chain() if f.tool_name is None and f.step is None)
 
 
 _session: ContextVar[SessionHandle | None] = ContextVar("openprogram_session", default=None)
@@ -102,15 +121,21 @@ _turn_id: ContextVar[str | None] = ContextVar("openprogram_turn_id", default=Non
 _runtime: ContextVar[Runtime | None] = ContextVar("openprogram_runtime", default=None)
 _frame: ContextVar[Frame | None] = ContextVar("openprogram_frame", default=None)
 
+_home: SessionHandle | None = None
+"""The notebook's session: where a thread stands that nobody gave a context."""
+
 
 def current_session() -> SessionHandle | None:
-    """The handle of the ambient session, or None."""
-    return _session.get()
+    """The handle of the ambient session, or None.
+
+    In a notebook a thread that was given no context stands in the notebook's session.
+    """
+    return _session.get(_home)
 
 
 def current_runtime() -> Runtime | None:
     """The runtime that nested calls inherit, or None."""
-    return _runtime.get()
+    return _runtime.get(None if _home is None else _home.runtime)
 
 
 def current_turn_id() -> str | None:
@@ -160,7 +185,7 @@ def unbind(tokens: Sequence[Token[Any]]) -> bool:
 @contextmanager
 def executing(frame: Frame, runtime: Runtime | None) -> Iterator[Frame]:
     """Make *frame* the call that is executing, with *runtime* for what it calls."""
-    tokens = bind(_session.get(), frame.turn_id, runtime, frame)
+    tokens = bind(current_session(), frame.turn_id, runtime, frame)
     try:
         yield frame
     finally:
@@ -173,5 +198,23 @@ def install(handle: SessionHandle | None) -> None:
     For a notebook, whose cells do not reliably inherit from each other: set before each cell,
     never reset by token, because the hook after a cell may run in another context.
     """
+    global _home
+    _home = handle
     runtime = None if handle is None else handle.runtime
     bind(handle, None if handle is None else handle.turn_id, runtime)
+
+
+def carry(function: Callable[P, R]) -> Callable[P, R]:
+    """*function*, to be called elsewhere as if it were called here.
+
+    A plain ``threading.Thread`` or executor starts without any context; with
+    ``Thread(target=carry(work))`` what *work* does is recorded in the session, turn and call
+    that stand around this line.  What `carry` returns may be called often, and at once.
+    """
+    here = copy_context()
+
+    @wraps(function)
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        return here.copy().run(function, *args, **kwargs)
+
+    return carried

@@ -6,19 +6,34 @@ happened: ``completed``, ``error``, or ``cancelled`` for an interrupt (`engine.i
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from types import MethodType
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
-from op_jupyter.engine.invocation import Invocation
+from op_jupyter.engine.invocation import Expose, Invocation
 from op_jupyter.errors import ToolDefinitionError
+
+if TYPE_CHECKING:
+    from op_jupyter.tools.schema import Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
+Binds: TypeAlias = Literal["instance", "class", "nothing"]
 
 _RANGES: Final = frozenset({"callers", "subcalls"})
 
@@ -32,24 +47,28 @@ class AgenticFunction(Generic[P, R]):
         self,
         function: Callable[P, R],
         *,
+        binds: Binds = "instance",
         name: str | None,
         expose: Expose,
         render_range: Mapping[str, int | None] | None,
         system: str | None,
         max_depth: int,
     ) -> None:
-        _check(function, expose, render_range, max_depth)
+        check_function(function, "@agentic_function")
+        _check_options(expose, render_range, max_depth)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
         self.expose = expose
-        self.render_range = dict(render_range or {})
+        self.render_range: Mapping[str, int | None] = dict(render_range or {})
         self.system = inspect.cleandoc(system or "")
         self.max_depth = max_depth
         self.is_async = inspect.iscoroutinefunction(function)
         self.docstring = inspect.cleandoc(function.__doc__ or "")
         self.signature = inspect.signature(function)
         self.takes_runtime = "runtime" in self.signature.parameters
+        self._binds = binds
+        self._bound_to: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_async:
@@ -66,20 +85,33 @@ class AgenticFunction(Generic[P, R]):
             return value
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
+        to = owner if self._binds == "class" else instance
+        if to is None or self._binds == "nothing":
             return self
-        bound = copy.copy(self)
-        bound.function = bound.__wrapped__ = cast("Any", MethodType(self.function, instance))
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__getstate__())
+        bound.function = bound.__wrapped__ = cast("Any", MethodType(self.function, to))
         bound.signature = inspect.signature(bound.function)
+        bound._bound_to = to
         return bound
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """By name where a name leads here, as functions are: a worker imports it.
+
+        What was defined in a notebook or in ``__main__`` is pickled whole, which takes
+        cloudpickle (`engine.parcels`).
+        """
+        if self._bound_to is not None:
+            return getattr, (self._bound_to, self.function.__name__)
+        name = getattr(self.function, "__qualname__", "")
+        if self.__module__ != "__main__" and _found(self.__module__, name) is self:
+            return name
+        return super().__reduce_ex__(protocol)
 
     @property
     def spec(self) -> dict[str, Any]:
         """The function as a tool: ``{"name", "description", "input_schema"}``."""
-        # pydantic takes 100 ms to import, and a function that is no tool does not need it.
-        from op_jupyter.tools.schema import tool_spec
-
-        found = tool_spec(self, name=self.name)
+        found = self._tool.spec
         return {
             "name": found.name,
             "description": found.description,
@@ -87,29 +119,55 @@ class AgenticFunction(Generic[P, R]):
         }
 
     def execute(self, **arguments: Any) -> Any:
-        """Call it with keyword arguments, as a tool loop does; a coroutine if it is async."""
-        return self(**arguments)  # type: ignore[call-arg]
+        """Call it with what a model sent, as a tool loop does; a coroutine if it is async.
+
+        Raises:
+            InvalidArguments: they do not fit the schema in `spec`; the message names each field.
+        """
+        return self(**self._tool.bind(arguments))  # type: ignore[call-arg]
+
+    @functools.cached_property
+    def _tool(self) -> Signature:
+        # pydantic takes 100 ms to import, and a function that is no tool does not need it.
+        from op_jupyter.tools.schema import read_signature
+
+        return read_signature(self, name=self.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_tool"}
 
     def __repr__(self) -> str:
         return f"<agentic function {self.name}{self.signature}>"
 
 
-def _check(
-    function: Callable[..., Any],
-    expose: str,
-    render_range: Mapping[str, int | None] | None,
-    max_depth: int,
-) -> None:
+def _found(module: str, name: str) -> Any:
+    """What *name* stands for in *module*, or None."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part, None)
+    return found
+
+
+def check_function(function: Any, decorator: str) -> None:
+    """Whether *decorator* can record calls of *function*.
+
+    Raises:
+        ToolDefinitionError: it is no function, or a generator; the message says what to do.
+    """
     if not inspect.isfunction(function):
         raise ToolDefinitionError(
-            f"@agentic_function takes a function, not {type(function).__name__}; put it directly "
-            "above `def` (below @staticmethod or @classmethod)"
+            f"{decorator} takes a function, not {type(function).__name__}; put it above `def`"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolDefinitionError(
-            f"{function.__name__} is a generator, which @agentic_function cannot record as one "
+            f"{function.__name__} is a generator, which {decorator} cannot record as one "
             "call; return a list instead"
         )
+
+
+def _check_options(
+    expose: str, render_range: Mapping[str, int | None] | None, max_depth: int
+) -> None:
     if expose not in ("io", "llm", "full", "hidden"):
         raise ToolDefinitionError(f"expose={expose!r}: use 'io', 'llm', 'full' or 'hidden'")
     if wrong := sorted(set(render_range or ()) - _RANGES):
@@ -142,7 +200,8 @@ def agentic_function(
     """Record calls of a function, and tell its docstring to the model calls made inside it.
 
     Args:
-        fn: the function; plain or ``async``.
+        fn: the function; plain or ``async``.  A method works as well, and so does what
+            ``@classmethod`` or ``@staticmethod`` made.
         name: in the DAG and as a tool; default: the function's own.
         expose: what others see of a call afterwards: ``io`` arguments and result, ``llm`` those
             and its model calls, ``full`` its whole subtree, ``hidden`` nothing (no node).
@@ -162,5 +221,16 @@ def agentic_function(
         "max_depth": max_depth,
     }
     if fn is None:
-        return lambda function: AgenticFunction(function, **options)
-    return AgenticFunction(fn, **options)
+        return lambda function: _decorated(function, options)
+    return _decorated(fn, options)
+
+
+def _decorated(function: Any, options: Mapping[str, Any]) -> AgenticFunction[Any, Any]:
+    """*function* may be what ``@classmethod`` or ``@staticmethod`` made."""
+    match function:
+        case classmethod():
+            return AgenticFunction(function.__func__, binds="class", **options)
+        case staticmethod():
+            return AgenticFunction(function.__func__, binds="nothing", **options)
+        case _:
+            return AgenticFunction(function, **options)

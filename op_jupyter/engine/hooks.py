@@ -6,8 +6,8 @@ default store come from, without the engine importing the layer above.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from op_jupyter.errors import ConfigurationError
 
@@ -28,7 +28,11 @@ class Defaults(Protocol):
         """Give a session that was just opened the rules and limits of the configuration."""
 
 
+PreInvocationHook: TypeAlias = "Callable[[str, Mapping[str, Any]], None]"
+
 _load_defaults: Callable[[], Defaults] | None = None
+_cancellation_check: Callable[[], bool] | None = None
+_before: tuple[PreInvocationHook, ...] = ()
 
 
 def set_defaults(load: Callable[[], Defaults] | None) -> None:
@@ -52,3 +56,43 @@ def defaults() -> Defaults:
     if _load_defaults is None:
         raise ConfigurationError("no default runtime and store are registered; pass your own")
     return _load_defaults()
+
+
+def set_cancellation_check(check: Callable[[], bool] | None) -> None:
+    """Register how a host says "stop"; None: nothing cancels.
+
+    *check* is asked when a function is entered and before the model is asked; it has to be
+    quick.  True ends the call with `TurnCancelled`.
+    """
+    global _cancellation_check
+    _cancellation_check = check
+
+
+def is_cancelled() -> bool:
+    """Whether the host wants what runs to stop."""
+    return _cancellation_check is not None and _cancellation_check()
+
+
+def add_pre_invocation_hook(hook: PreInvocationHook) -> None:
+    """Have ``hook(name, arguments)`` called when an agentic function is entered.
+
+    The arguments are as they are recorded.  What *hook* raises ends the call, and is recorded
+    with it.  Adding it twice has it called twice.
+    """
+    global _before
+    _before = (*_before, hook)
+
+
+def remove_pre_invocation_hook(hook: PreInvocationHook) -> None:
+    """Take back what `add_pre_invocation_hook` added, once; harmless when it is not there."""
+    global _before
+    hooks = list(_before)
+    if hook in hooks:
+        hooks.remove(hook)
+    _before = tuple(hooks)
+
+
+def before_invocation(name: str, arguments: Mapping[str, Any]) -> None:
+    """Tell everyone who wants to know that the function *name* is entered."""
+    for hook in _before:
+        hook(name, arguments)

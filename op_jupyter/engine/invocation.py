@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from inspect import BoundArguments
+from inspect import BoundArguments, Signature
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
 
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView, call_line, frame_header
 from op_jupyter.core.updates import bounded, clip
-from op_jupyter.engine import context
-from op_jupyter.engine.calls import end_call, frame_runtime, record_end, session_in_memory
+from op_jupyter.engine import context, hooks
+from op_jupyter.engine.calls import (
+    end_call,
+    frame_runtime,
+    record_end,
+    refuse_when_cancelled,
+    session_in_memory,
+    was_cancelled,
+)
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.session import AgentSession
@@ -30,9 +37,37 @@ from op_jupyter.tools.summaries import to_json_value
 if TYPE_CHECKING:
     from contextvars import Token
 
-    from op_jupyter.engine.function import AgenticFunction
+Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
 
 TRACEBACK_CHARS: Final = 4_000
+
+
+class Callee(Protocol):
+    """What is called: an agentic function, or a traced one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def takes_runtime(self) -> bool: ...
+
+    @property
+    def docstring(self) -> str: ...
+
+    @property
+    def expose(self) -> Expose: ...
+
+    @property
+    def system(self) -> str: ...
+
+    @property
+    def render_range(self) -> Mapping[str, int | None]: ...
+
+    @property
+    def max_depth(self) -> int: ...
 
 
 class Invocation:
@@ -40,15 +75,16 @@ class Invocation:
 
     Raises:
         RecursionLimit: the function is inside itself too often.
+        TurnCancelled: what is around it has been cancelled.
         TypeError: the arguments do not fit.
     """
 
-    def __init__(self, function: AgenticFunction[Any, Any], args: Any, kwargs: Any) -> None:
+    def __init__(self, function: Callee, args: Any, kwargs: Any) -> None:
         self._function = function
         self._bound = function.signature.bind_partial(*args, **kwargs)
         self._parent = context.current_frame()
-        _check_depth(function, self._parent)
         self._session = _session_of(self._parent)
+        self._check()
         self._arguments = self._session.recorder.clean(_shown(function, self._bound))
         self._turn: LiveTurn | None = None
         self._frame: Frame | None = None
@@ -90,12 +126,17 @@ class Invocation:
 
     # -- entry
 
+    def _check(self) -> None:
+        refuse_when_cancelled(self._parent)
+        _check_depth(self._function, self._parent)
+
     def _begin(self) -> None:
         turn_id = self._turn_id()
         claimed = self._parent is not None and self._parent.claim(self._function.name)
         frame = self._frame = self._new_frame(turn_id, claimed)
-        if frame.view.recorded_id == frame.view.id and not claimed:
-            self._append(frame)
+        if not claimed and (node := self._node(frame)) is not None:
+            self._session.recorder.append(node)
+        hooks.before_invocation(self._function.name, self._arguments)
         runtime = self._passed_runtime() or context.current_runtime()
         self._tokens = context.bind(context.current_session(), turn_id, runtime, frame)
 
@@ -112,7 +153,7 @@ class Invocation:
     def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
         function, parent, session = self._function, self._parent, self._session
         names = (() if parent is None else parent.path()) + (function.name,)
-        above = None if parent is None else parent.view.recorded_id
+        above = None if parent is None else parent.caller_id
         node_id = parent.view.id if claimed and parent is not None else session.new_id("call")
         hidden = function.expose == "hidden"
         view = FrameView(
@@ -135,25 +176,29 @@ class Invocation:
             main_thread=None if parent is None else parent.main_thread,
         )
 
-    def _append(self, frame: Frame) -> None:
+    def _node(self, frame: Frame) -> Node | None:
+        """The node of the call that runs in *frame*; None: it is hidden."""
+        if frame.view.recorded_id != frame.view.id:
+            return None
+        return self._code_node(frame, frame.view.id, {"expose": self._function.expose})
+
+    def _code_node(self, frame: Frame, node_id: str, metadata: Mapping[str, Any]) -> Node:
         parent = self._parent
-        caller = None if parent is None else parent.view.recorded_id
-        self._session.recorder.append(
-            Node(
-                id=frame.view.id,
-                role="code",
-                name=self._function.name,
-                input=dict(self._arguments),
-                caller=caller,
-                predecessor=frame.base if caller is None else None,
-                metadata={
-                    "turn_id": frame.turn_id,
-                    "kind": "function",
-                    "expose": self._function.expose,
-                    "frame": None if parent is None else parent.view.id,
-                    "label": clip(call_line("", self._arguments)[1:-1]),
-                },
-            )
+        caller = None if parent is None else parent.caller_id
+        return Node(
+            id=node_id,
+            role="code",
+            name=self._function.name,
+            input=dict(self._arguments),
+            caller=caller,
+            predecessor=frame.base if caller is None else None,
+            metadata={
+                "turn_id": frame.turn_id,
+                "kind": "function",
+                "frame": (None if parent is None else parent.view.id) or None,
+                "label": clip(call_line("", self._arguments)[1:-1]),
+                **metadata,
+            },
         )
 
     def _passed_runtime(self) -> Any:
@@ -189,16 +234,20 @@ class Invocation:
                 end_call(self._session, self._turn, error, Progress())
 
     def _finish(self, error: BaseException | None, seconds: float) -> None:
-        node = None if self._frame is None else self._session.dag.nodes.get(self._frame.view.id)
+        node = self._session.dag.nodes.get(self._node_id)
         if node is None or node.metadata["kind"] == "tool" or node.status != "running":
             return
         metadata: dict[str, Any] = {"seconds": seconds}
         if error is None:
             fields: dict[str, Any] = {"status": "completed", "output": self._output}
         else:
-            fields = {"status": "error" if isinstance(error, Exception) else "cancelled"}
+            fields = {"status": "cancelled" if was_cancelled(error) else "error"}
             metadata["error"] = self._told(error)
         self._session.recorder.finish(node.id, **fields, metadata=metadata)
+
+    @property
+    def _node_id(self) -> str:
+        return "" if self._frame is None else self._frame.view.id
 
     def _told(self, error: BaseException) -> Mapping[str, str]:
         # Cleaned before it is cut: half a secret would not be known as one.
@@ -217,7 +266,7 @@ def _session_of(parent: Frame | None) -> AgentSession:
     return session_in_memory() if ambient is None else ambient.agent
 
 
-def _check_depth(function: AgenticFunction[Any, Any], parent: Frame | None) -> None:
+def _check_depth(function: Callee, parent: Frame | None) -> None:
     depth = 0 if parent is None else parent.path().count(function.name)
     if depth >= function.max_depth:
         raise RecursionLimit(
@@ -226,7 +275,7 @@ def _check_depth(function: AgenticFunction[Any, Any], parent: Frame | None) -> N
         )
 
 
-def _shown(function: AgenticFunction[Any, Any], bound: BoundArguments) -> dict[str, Any]:
+def _shown(function: Callee, bound: BoundArguments) -> dict[str, Any]:
     """The arguments as the model and the store see them: defaults filled in, no runtime."""
     whole = function.signature.bind_partial(*bound.args, **bound.kwargs)
     whole.apply_defaults()

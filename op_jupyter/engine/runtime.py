@@ -246,7 +246,7 @@ class Runtime:
                 base=frame.base,
                 predecessor=call.predecessor,
                 frames=frame.views(),
-                caller=frame.view.recorded_id,
+                caller=frame.caller_id,
                 nested=call.nested,
                 model=model,
                 system="\n\n".join(part for part in (frame.system, system) if part),

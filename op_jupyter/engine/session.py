@@ -36,6 +36,7 @@ from op_jupyter.errors import (
     PermissionNotPending,
     ReloadRequired,
     SessionStateError,
+    TurnCancelled,
     TurnNotActive,
 )
 from op_jupyter.store.base import OpenSession
@@ -402,6 +403,13 @@ class AgentSession:
             return self._active
         return self._calls.setdefault(turn_id, LiveTurn(turn_id, self.recorder, visible=False))
 
+    def is_cancelling(self, turn_id: str) -> bool:
+        """Whether that turn is being stopped."""
+        turn = self._active
+        if turn is None or turn.id != turn_id:
+            turn = self._calls.get(turn_id)
+        return turn is not None and turn.cancelling
+
     def end_call(
         self,
         turn: LiveTurn,
@@ -460,7 +468,8 @@ def status_of(error: BaseException | None) -> TurnStatus:
     """The status of a turn that ended with *error*."""
     if error is None:
         return "completed"
-    return "failed" if isinstance(error, Exception) else "cancelled"
+    cancelled = isinstance(error, TurnCancelled) or not isinstance(error, Exception)
+    return "cancelled" if cancelled else "failed"
 
 
 def stored_outcome(dag: Dag, turn: Turn) -> Outcome:

@@ -69,13 +69,16 @@ class FunctionTool:
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Call the function; what it raises is the result, with the lines that led there."""
-        keywords = self.signature.bind(arguments)
+        keywords = self._keywords(arguments)
         try:
             return _output(await self._value(keywords))
         except Exception as error:  # noqa: BLE001 -- foreign code; the model reads what it raised
             return ToolOutput((TextBlock(short_traceback(error)),), "failed")
         except (SystemExit, KeyboardInterrupt) as error:  # would end the background loop
             return ToolOutput((TextBlock(f"{type(error).__name__}: {error}"),), "failed")
+
+    def _keywords(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.signature.bind(arguments)
 
     async def _value(self, keywords: Mapping[str, Any]) -> Any:
         if self._is_async:
@@ -111,6 +114,9 @@ class AgenticTool(FunctionTool):
         self.effect = "execute"
         self.trusted = trusted
         self.timeout = None
+
+    def _keywords(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return arguments  # ``execute`` takes what a model sent, and makes of it what it needs
 
     @property
     def spec(self) -> ToolSpec:

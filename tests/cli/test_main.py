@@ -35,7 +35,6 @@ def session_id(home: Path) -> str:
         "",
         "nonsense",
         "doctor",
-        "run x",
         "demo --head",
         "demo --fast",
         "local",

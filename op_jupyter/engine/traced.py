@@ -1,0 +1,134 @@
+"""`@traced`: ordinary steps of a program, as nodes of the graph.
+
+A step is no part of any prompt.  Model calls made in one are told, and see, what they would
+without it: only the node that they hang on is another.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.prompt import FrameView
+from op_jupyter.engine import context
+from op_jupyter.engine.context import Frame
+from op_jupyter.engine.function import check_function
+from op_jupyter.engine.invocation import Expose, Invocation
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A traced function, with what an invocation wants to know of an agentic one."""
+
+    function: Callable[..., Any]
+    name: str
+    signature: inspect.Signature
+    takes_runtime: bool = False
+    docstring: str = ""
+    expose: Expose = "io"
+    system: str = ""
+    render_range: Mapping[str, int | None] = field(default_factory=dict)
+    max_depth: int = sys.maxsize
+
+
+class StepInvocation(Invocation):
+    """One call of a traced function."""
+
+    def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
+        parent, session = self._parent, self._session
+        return Frame(
+            FrameView(id="") if parent is None else parent.view,
+            session,
+            turn_id,
+            session.dag.head if parent is None else parent.base,
+            name=self._function.name,
+            parent=parent,
+            system="" if parent is None else parent.system,
+            render_range={} if parent is None else parent.render_range,
+            step=session.new_id("step"),
+            asker=None if parent is None else parent.asker,
+            main_thread=None if parent is None else parent.main_thread,
+        )
+
+    def _node(self, frame: Frame) -> Node:
+        return self._code_node(frame, self._node_id, {"traced": True})
+
+    @property
+    def _node_id(self) -> str:
+        return "" if self._frame is None else self._frame.step or ""
+
+
+@overload
+def traced(fn: Callable[P, R]) -> Callable[P, R]: ...
+@overload
+def traced(
+    fn: None = None, *, name: str | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def traced(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+    """Record calls of a plain function in the graph: its arguments, its value, its end.
+
+    Nothing of it is told to a model.  Outside of any session it is the plain function.
+
+    Args:
+        fn: the function; plain or ``async``.
+        name: in the graph; default: the function's own.
+
+    Raises:
+        ToolDefinitionError: *fn* is a generator, or no function.
+    """
+    if fn is None:
+        return lambda function: traced(function, name=name)
+    step = step_of(fn, name)
+    return _async(step) if inspect.iscoroutinefunction(fn) else _sync(step)
+
+
+def step_of(function: Callable[..., Any], name: str | None = None) -> Step:
+    """*function* as a step.
+
+    Raises:
+        ToolDefinitionError: it is a generator, or no function.
+    """
+    check_function(function, "@traced")
+    return Step(function, name or function.__name__, inspect.signature(function))
+
+
+def _recorded() -> bool:
+    return context.current_frame() is not None or context.current_session() is not None
+
+
+def _sync(step: Step) -> Callable[..., Any]:
+    function = step.function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not _recorded():
+            return function(*args, **kwargs)
+        with StepInvocation(step, args, kwargs) as entered:
+            value = function(*args, **kwargs)
+            entered.returned(value)
+            return value
+
+    return call
+
+
+def _async(step: Step) -> Callable[..., Any]:
+    function = cast("Callable[..., Awaitable[Any]]", step.function)
+
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if not _recorded():
+            return await function(*args, **kwargs)
+        with StepInvocation(step, args, kwargs) as entered:
+            value = await function(*args, **kwargs)
+            entered.returned(value)
+            return value
+
+    return call
