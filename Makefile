@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PREPARE := $(PYTHON) tests/support/prepare.py
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 MARKED := kernel or browser or slow or localmodel or notebooks
 
 # Without bytecode every kernel starts about twice as slow.
@@ -29,10 +30,10 @@ test: setup  ## everything: lessons, kernels, browser, embedded model
 	@$(PREPARE) chromium
 	@$(PREPARE) kernels
 	@$(BIN)/op-jupyter local install
-	@$(PYTEST)
+	@$(PYTEST) $(PARALLEL)
 
 test-fast: setup  ## the inner loop: no kernels, no browser, nothing slow
-	@$(PYTEST) -m "not ($(MARKED))"
+	@$(PYTEST) $(PARALLEL) -m "not ($(MARKED))"
 
 check: setup  ## lint, format, layers, types
 	@$(BIN)/ruff check .
