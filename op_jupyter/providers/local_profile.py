@@ -62,6 +62,8 @@ def endpoint(base_url: str, api_key: str) -> EndpointProfile:
         base_url=base_url,
         api_key=api_key,
         key_source="the local server",
+        # It closes a connection that idles for 5 s, maybe just when the next request is sent.
+        headers={"Connection": "close"},
         extra_body=SAMPLING,
         default_model=MODEL,
         context_tokens=CONTEXT_TOKENS,

@@ -186,19 +186,19 @@ class FakeMessages:
         """Let every answer go on that stands at a ``hold``, and those to come."""
         self._loop.call_soon_threadsafe(self._released.set)
 
-    def wait_held(self, timeout: float = 10) -> None:
+    def wait_held(self, timeout: float = 60) -> None:
         """Block until an answer stands at a ``hold`` or ``hang``."""
         self._wait(lambda: self._held > 0, timeout, "no answer reached its hold")
 
-    def wait_idle(self, timeout: float = 10) -> None:
+    def wait_idle(self, timeout: float = 60) -> None:
         """Block until no answer is being sent."""
         self._wait(lambda: self.active == 0, timeout, "an answer is still being sent")
 
-    def wait_requests(self, count: int, timeout: float = 10) -> None:
+    def wait_requests(self, count: int, timeout: float = 60) -> None:
         """Block until *count* requests have arrived."""
         self._wait(lambda: len(self.requests) >= count, timeout, f"fewer than {count} requests")
 
-    def wait_connections(self, count: int, timeout: float = 10) -> None:
+    def wait_connections(self, count: int, timeout: float = 60) -> None:
         """Block until at most *count* TCP connections are open."""
         self._wait(lambda: self.connections <= count, timeout, f"more than {count} connections")
 

@@ -59,7 +59,7 @@ class Gate:
         if not self._opened.done():
             self._opened.set_result(None)
 
-    def wait_reached(self, timeout: float = 10) -> None:
+    def wait_reached(self, timeout: float = 60) -> None:
         """Block this thread until the stream stands at the gate."""
         self._reached.result(timeout)
 

@@ -349,7 +349,7 @@ def test_endless_nesting_and_unclosed_marks_do_not_hang_the_page(open_view: Open
         }""",
         {"kind": "snapshot", "state": state_of(story), "now_ms": 0, "expired": False},
     )
-    assert took < 5000
+    assert took < 20_000  # what hangs takes minutes
 
 
 def test_markdown_is_rendered_as_models_write_it(open_view: Open) -> None:
