@@ -225,14 +225,20 @@ def request_to_json(request: ModelRequest) -> dict[str, Any]:
         "model": request.model,
         "system": request.system,
         "messages": [message_to_json(m) for m in request.messages],
-        "tools": [
-            {"name": t.name, "description": t.description, "input_schema": dict(t.input_schema)}
-            for t in request.tools
-        ],
+        "tools": [tool_to_json(tool) for tool in request.tools],
         "max_tokens": request.max_tokens,
         "response_schema": (
             None if request.response_schema is None else dict(request.response_schema)
         ),
+    }
+
+
+def tool_to_json(tool: ToolSpec) -> dict[str, Any]:
+    """*tool* as plain JSON."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": dict(tool.input_schema),
     }
 
 

@@ -19,10 +19,17 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
 
+from op_jupyter.core.compaction import (
+    is_summary,
+    kept_nodes,
+    late_nodes,
+    summary_message,
+    visible_line,
+)
+from op_jupyter.core.context_window import missing_result
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.messages import (
-    MISSING_RESULT,
     Block,
     Message,
     TextBlock,
@@ -136,11 +143,15 @@ def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, .
 
 
 def current_world(dag: Dag, base: str | None) -> dict[str, str]:
-    """The world state as the conversation up to *base* last told it."""
+    """The world state as the conversation up to *base* last told it.
+
+    What only stood before a summary is not known any more, and has to be told again.
+    """
     seen: dict[str, str] = {}
-    for node in dag.spine(base) if base is not None else ():
-        if node.role == "llm" and isinstance(node.input, Mapping):
-            seen.update(node.input.get("world") or {})
+    for shown in visible_line(dag, base):
+        for node in (*kept_nodes(dag, shown), shown):
+            if node.role == "llm" and isinstance(node.input, Mapping):
+                seen.update(node.input.get("world") or {})
     return seen
 
 
@@ -164,7 +175,7 @@ def call_input_from_json(data: Mapping[str, Any] | None) -> CallInput:
 def result_block(tool_use_id: str, node: Node | None) -> ToolResultBlock:
     """The result that a tool call's node stands for; the constant text when there is none."""
     if node is None or not isinstance(node.output, Mapping) or "state" not in node.output:
-        return ToolResultBlock(tool_use_id, (TextBlock(MISSING_RESULT),), "interrupted")
+        return missing_result(tool_use_id)
     blocks = (block_from_json(b) for b in node.output["content"])
     content = tuple(b for b in blocks if not isinstance(b, ToolResultBlock))
     return ToolResultBlock(tool_use_id, content, MODEL_STATE[node.output["state"]])  # type: ignore[arg-type]
@@ -174,22 +185,35 @@ def result_block(tool_use_id: str, node: Node | None) -> ToolResultBlock:
 
 
 def _spine_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
-    yield from _direct_entries(dag, None, shown)
-    for node in dag.spine(shown.base) if shown.base is not None else ():
-        if node.role == "user":
-            yield (_user(*(block_from_json(b) for b in node.input)),)
-        elif _finished(node, shown.as_of):
-            yield _exchange(dag, node, shown.as_of)
-        yield from _direct_entries(dag, node.id, shown)
+    line = visible_line(dag, shown.base)
+    if not line or not is_summary(line[0]):
+        yield from _direct_entries(dag.followers(None), dag, shown)
+    for node in line:
+        if is_summary(node):
+            yield (_user(TextBlock(summary_message(node))),)
+            for kept in kept_nodes(dag, node):
+                yield from _line_entries(dag, kept, shown)
+            yield from _direct_entries(late_nodes(dag, node), dag, shown)
+            yield from _direct_entries(dag.followers(node.id), dag, shown)
+        else:
+            yield from _line_entries(dag, node, shown)
 
 
-def _direct_entries(dag: Dag, predecessor: str | None, shown: Shown) -> Iterator[Entry]:
-    """Bare calls made while *predecessor* was the head.
+def _line_entries(dag: Dag, node: Node, shown: Shown) -> Iterator[Entry]:
+    if node.role == "user":
+        yield (_user(*(block_from_json(b) for b in node.input)),)
+    elif node.role == "llm" and _finished(node, shown.as_of):
+        yield _exchange(dag, node, shown.as_of)
+    yield from _direct_entries(dag.followers(node.id), dag, shown)
+
+
+def _direct_entries(nodes: Iterable[Node], dag: Dag, shown: Shown) -> Iterator[Entry]:
+    """The bare calls among *nodes*, which follow a node of the line.
 
     What runs now is told elsewhere, and what ran inside a hidden function nowhere.
     """
     running = {frame.id for frame in shown.frames}
-    for node in _without_steps(dag, dag.followers(predecessor)):
+    for node in _without_steps(dag, nodes):
         if not _is_bare_call(dag, node) or not _finished(node, shown.as_of):
             continue
         frame = node.metadata.get("frame")

@@ -29,10 +29,10 @@ TERMINAL: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 _ENDS: Final = frozenset({Phase.FAILED, Phase.CANCELLED})
 
 TRANSITIONS: Final[dict[Phase, frozenset[Phase]]] = {
-    Phase.STARTING: frozenset({Phase.RUNNING_MODEL}) | _ENDS,
+    Phase.STARTING: frozenset({Phase.RUNNING_MODEL, Phase.COMPACTING}) | _ENDS,
     Phase.RUNNING_MODEL: frozenset({Phase.COMPACTING, Phase.RUNNING_TOOLS, Phase.COMPLETED})
     | _ENDS,
-    Phase.COMPACTING: frozenset({Phase.RUNNING_MODEL}) | _ENDS,
+    Phase.COMPACTING: frozenset({Phase.RUNNING_MODEL, Phase.COMPLETED}) | _ENDS,
     Phase.RUNNING_TOOLS: frozenset({Phase.WAITING_PERMISSION, Phase.RUNNING_MODEL}) | _ENDS,
     Phase.WAITING_PERMISSION: frozenset({Phase.RUNNING_TOOLS}) | _ENDS,
     Phase.COMPLETED: frozenset(),

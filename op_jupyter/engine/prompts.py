@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
-from op_jupyter.core.context_window import fit
+from op_jupyter.core.context_window import fit, shrink
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.keys import canonical_json, sha256
+from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.messages import (
     ImageBlock,
     Message,
@@ -18,7 +19,6 @@ from op_jupyter.core.messages import (
     ToolResultBlock,
     ToolSpec,
     ToolUseBlock,
-    request_to_json,
 )
 from op_jupyter.core.prompt import (
     SYSTEM_PROMPT,
@@ -63,8 +63,9 @@ def request_of(
         response_schema=_schema(reads, read_blob),
         session_key=dag.session_id,
     )
-    request = fit(request, reads["context_tokens"])
-    return request, sha256(request_to_json(request)) == reads["sha256"]
+    limit = reads.get("shrunk_to")
+    fitted = fit(request, reads["line"]) if limit is None else shrink(request, limit)
+    return fitted.request, sha256(fitted.data).hexdigest() == reads["sha256"]
 
 
 def _tools(reads: Mapping[str, Any], read_blob: Callable[[str], bytes]) -> tuple[ToolSpec, ...]:

@@ -35,6 +35,11 @@ class Recorder:
         """What is written to."""
         return self._store
 
+    def reopened(self, store: OpenSession) -> None:
+        """Write to *store* from now on: the same session, opened again."""
+        with self._lock:
+            self._store = store
+
     def as_of(self) -> int:
         """The seq up to which a prompt rendered now sees the graph."""
         with self._lock:
@@ -118,6 +123,11 @@ class Recorder:
         """Store who allowed or denied what."""
         with self._lock:
             self._store.record_decision(self._cleaner.json(dict(decision)))
+
+    def record_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Store that a summary stands for named nodes."""
+        with self._lock:
+            self._store.record_checkpoint(checkpoint)
 
     def set_head(self, node_id: str | None) -> None:
         """Move the active line to *node_id*."""

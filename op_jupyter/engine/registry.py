@@ -45,6 +45,7 @@ def acquire(
             except OpenProgramError:
                 session.close()
                 raise
+            session.reloads_with(lambda: store.open(session_id, "write"))
             entry = _open[key] = _Entry(session, 0)
         entry.users += 1
         return entry.session

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from op_jupyter.core.compaction import is_summary, rewind_target
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock, message_from_json
 from op_jupyter.core.nodes import Turn, TurnStatus
@@ -25,16 +26,22 @@ from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.cleaning import Cleaner
+from op_jupyter.engine.compaction import (
+    CompactionStart,
+    check_compactable,
+    finish_installation,
+)
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorder import Recorder
 from op_jupyter.engine.trace import Trace
-from op_jupyter.engine.turn_runner import run_turn
+from op_jupyter.engine.turn_runner import COMPACTION, run_compaction, run_turn
 from op_jupyter.errors import (
     Busy,
     EmptyInput,
     PermissionNotPending,
     ReloadRequired,
+    SessionActive,
     SessionStateError,
     TurnCancelled,
     TurnNotActive,
@@ -132,9 +139,12 @@ class AgentSession:
         self._calls: dict[str, LiveTurn] = {}
         self._last: LiveTurn | None = None
         self._reload_required = ""
+        self._reopen: Callable[[], OpenSession] | None = None
         self._cards: asyncio.Lock | None = None
         self._shared_turns: dict[str, int] = {}
         self._shared_lock = threading.Lock()
+        if not store.status.read_only:
+            finish_installation(self)
 
     # -- reading
 
@@ -206,11 +216,7 @@ class AgentSession:
         """
         if not start.text.strip():
             raise EmptyInput("the prompt is empty; write what the agent should do")
-        if self._reload_required:
-            raise ReloadRequired(
-                f"session {self.session_id!r} has to be reloaded: {self._reload_required}; "
-                f"`%agent resume {self.session_id}` does it"
-            )
+        self._check_loaded()
         if (known := self._known(start.client_request_id)) is not None:
             return TurnAccepted(known)
         if self._active is not None:
@@ -219,13 +225,34 @@ class AgentSession:
                 "wait for it or cancel it",
                 turn_id=self._active.id,
             )
-        turn = self._active = LiveTurn(
-            self.new_id("turn"), self.recorder, client_request_id=start.client_request_id
-        )
-        started = {"subject": clip(start.text), "client_request_id": start.client_request_id}
-        turn.publish(Update("turn_started", started))
-        turn.task = asyncio.get_running_loop().create_task(self._run(turn, start))
+        turn = self._begin(clip(start.text), start.client_request_id)
+        self._let_run(turn, lambda: run_turn(self, turn, start))
         return TurnAccepted(turn.id)
+
+    def _check_loaded(self) -> None:
+        if self._reload_required:
+            raise ReloadRequired(
+                f"session {self.session_id!r} has to be reloaded: {self._reload_required}; "
+                f"`%agent resume {self.session_id}` does it"
+            )
+
+    def _check_idle(self, what: str) -> None:
+        if self._active is not None:
+            raise SessionActive(
+                f"turn {self._active.id} is still running in session {self.session_id!r}; "
+                f"wait for it or cancel it before you {what}"
+            )
+
+    def _begin(self, subject: str, client_request_id: str | None = None) -> LiveTurn:
+        turn = self._active = LiveTurn(
+            self.new_id("turn"), self.recorder, client_request_id=client_request_id
+        )
+        started = {"subject": subject, "client_request_id": client_request_id}
+        turn.publish(Update("turn_started", started))
+        return turn
+
+    def _let_run(self, turn: LiveTurn, work: Callable[[], Awaitable[Outcome]]) -> None:
+        turn.task = asyncio.get_running_loop().create_task(self._run(turn, work))
 
     def _known(self, client_request_id: str | None) -> str | None:
         if client_request_id is None:
@@ -236,10 +263,10 @@ class AgentSession:
         stored = self.dag.turn_by_request(client_request_id)
         return None if stored is None else stored.id
 
-    async def _run(self, turn: LiveTurn, start: TurnStart) -> Outcome:
+    async def _run(self, turn: LiveTurn, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
         turn.begun = True
         try:
-            turn.outcome = await run_turn(self, turn, start)
+            turn.outcome = await work()
         finally:
             if turn.outcome is None:
                 turn.outcome = Outcome("failed", code="actor_stopped", message="the turn was lost")
@@ -265,13 +292,16 @@ class AgentSession:
 
     async def run_turn(self, start: TurnStart) -> tuple[str, Outcome]:
         """Start a turn and wait for its end; cancelling this cancels the turn, tidily."""
-        accepted = await self.start_turn(start)
+        turn_id = (await self.start_turn(start)).turn_id
+        return turn_id, await self._wait_tidily(turn_id)
+
+    async def _wait_tidily(self, turn_id: str) -> Outcome:
         try:
-            return accepted.turn_id, await self.wait(accepted.turn_id)
+            return await self.wait(turn_id)
         except asyncio.CancelledError:
-            if self.active_turn_id == accepted.turn_id:
-                await self.cancel_turn(accepted.turn_id)
-                await self.wait(accepted.turn_id)
+            if self.active_turn_id == turn_id:
+                await self.cancel_turn(turn_id)
+                await self.wait(turn_id)
             raise
 
     async def cancel_turn(self, turn_id: str) -> None:
@@ -318,9 +348,77 @@ class AgentSession:
         self.recorder.set_meta(rules=kept)
         return True
 
+    async def compact(self, start: CompactionStart) -> tuple[str, Outcome]:
+        """Replace the conversation by a summary, and wait for the end of that.
+
+        The originals stay in the graph; `rewind` to the summary brings them back.  It is a turn
+        like others: it can be cancelled, and the text of its outcome is the summary.
+
+        Raises:
+            SessionActive: a turn is running.
+            ReloadRequired: the session has to be opened again.
+            UsageError: there is nothing to cover, or the model cannot write a summary.
+        """
+        self._check_idle("compact")
+        self._check_loaded()
+        selection = check_compactable(self, start)
+        turn = self._begin(COMPACTION)
+        self._let_run(turn, lambda: run_compaction(self, turn, start, selection))
+        return turn.id, await self._wait_tidily(turn.id)
+
+    async def rewind(self, node_id: str) -> str | None:
+        """Let the conversation go on from an earlier node; returns its new end.
+
+        A prompt and a summary are taken back, with all that followed; after an answer the
+        conversation goes on.  Nothing is lost: the line that was left keeps its branch.
+
+        Raises:
+            SessionActive: a turn is running.
+            ReloadRequired: the session has to be opened again.
+            UnknownNode, UsageError: there is no such node, or it is no part of a conversation.
+        """
+        self._check_idle("rewind")
+        self._check_loaded()
+        target = rewind_target(self.dag, node_id)
+        if target != self.dag.head:
+            turn_id, subject = self.new_id("turn"), f"rewind to {target or 'the beginning'}"
+            self.recorder.begin_turn(
+                Turn(turn_id, "rewind", "running", subject, target, started_at=self.now())
+            )
+            self.recorder.end_turn(turn_id, "completed", metadata={"rewound": node_id})
+        return target
+
     def require_reload(self, reason: str) -> None:
         """Refuse further turns until the session is opened again."""
         self._reload_required = reason
+
+    @property
+    def reload_required(self) -> str:
+        """Why the session has to be reloaded; "" when it need not be."""
+        return self._reload_required
+
+    def reloads_with(self, reopen: Callable[[], OpenSession]) -> None:
+        """How `reload` opens the session again, once it is closed."""
+        self._reopen = reopen
+
+    async def reload(self) -> None:
+        """Close the session and open it again from what is stored, which repairs it.
+
+        Raises:
+            SessionActive: something is running.
+            SessionStateError: whoever opened the session has to reload it.
+            StoreError: it cannot be opened; it stays closed.
+        """
+        self._check_idle("reload the session")
+        if self._calls:
+            raise SessionActive("a call is still running; wait for it before you reload")
+        if self._reopen is None:
+            raise SessionStateError("close the session and open it again")
+        self.store.close()
+        self.store = self._reopen()
+        self.recorder.reopened(self.store)
+        self._reload_required = ""
+        finish_installation(self)
 
     async def shutdown(self) -> None:
         """Cancel what runs and wait for its end."""
@@ -477,6 +575,8 @@ def stored_outcome(dag: Dag, turn: Turn) -> Outcome:
     failure = turn.failure or {}
     if turn.status == "completed":
         answer = dag.nodes.get(str(turn.metadata.get("answer")))
+        if answer is not None and is_summary(answer):
+            return Outcome("completed", text=str(answer.output))
         said = answer.output if answer is not None and answer.role == "llm" else None
         return Outcome("completed", text="" if said is None else message_from_json(said).text)
     if turn.status == "cancelled":

@@ -14,38 +14,26 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from op_jupyter.core.context_window import fit
-from op_jupyter.core.keys import canonical_arguments, canonical_json, sha256
+from op_jupyter.core.keys import canonical_arguments
 from op_jupyter.core.messages import (
     Block,
     ModelDelta,
-    ModelRequest,
     ResponseDone,
     TextDelta,
     ThinkingDelta,
     ToolUseBlock,
     Usage,
-    message_to_json,
-    request_to_json,
 )
 from op_jupyter.core.nodes import Node
-from op_jupyter.core.prompt import (
-    SYSTEM_PROMPT,
-    CallInput,
-    FrameView,
-    Shown,
-    call_input_from_json,
-    call_input_to_json,
-    current_world,
-    render_messages,
-)
+from op_jupyter.core.prompt import CallInput, FrameView, current_world
 from op_jupyter.core.turn import DOOM_LOOP, NOT_EXECUTED, FailureCode, Phase
 from op_jupyter.core.updates import Update
 from op_jupyter.engine.asking import Asker
+from op_jupyter.engine.compaction import make_room, overflowed
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.requests import Asked, Prepared, begin_call, prepare
 from op_jupyter.engine.responses import sound_calls
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import ToolEnv, TurnEnd, run_tool_call, store_not_run
@@ -134,14 +122,18 @@ class Progress:
 
     def add(self, done: ResponseDone) -> None:
         """Count one model call."""
-        self.usage = Usage(
-            self.usage.input_tokens + done.usage.input_tokens,
-            self.usage.output_tokens + done.usage.output_tokens,
-            self.usage.cache_read_tokens + done.usage.cache_read_tokens,
-            self.usage.cache_write_tokens + done.usage.cache_write_tokens,
-        )
+        self.count_usage(done.usage)
         self.text = done.message.text
         self.model = done.model or self.model
+
+    def count_usage(self, usage: Usage) -> None:
+        """Add the tokens of a call."""
+        self.usage = Usage(
+            self.usage.input_tokens + usage.input_tokens,
+            self.usage.output_tokens + usage.output_tokens,
+            self.usage.cache_read_tokens + usage.cache_read_tokens,
+            self.usage.cache_write_tokens + usage.cache_write_tokens,
+        )
 
 
 async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) -> Progress:
@@ -164,7 +156,7 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
         if not plan.nested:
             plan.turn.step = step
         plan.enter(Phase.RUNNING_MODEL)
-        node, done = await _model_step(plan, CallInput(added), own, step)
+        node, done = await _model_step(plan, added, own, step, progress)
         progress.node = node
         progress.add(done)
         uses = done.message.tool_uses
@@ -212,58 +204,65 @@ async def _run_tools(
 
 
 async def _model_step(
-    plan: Plan, call: CallInput, own: str | None, step: int
+    plan: Plan, content: tuple[Block, ...], own: str | None, step: int, progress: Progress
 ) -> tuple[Node, ResponseDone]:
-    """One model call; *own* is the one before it in this loop."""
-    recorder = plan.session.recorder
-    call = CallInput(call.content, _changed_world(plan))
-    call = call_input_from_json(recorder.clean(call_input_to_json(call)))
-    request, reads = _request(plan, call, own)
-    node = recorder.append(
-        Node(
-            id=plan.session.new_id("llm"),
-            role="llm",
-            name=request.model,
-            input=call_input_to_json(call),
-            caller=plan.caller,
-            predecessor=own or plan.predecessor,
-            reads=reads,
-            metadata={
-                "turn_id": plan.turn.id,
-                "frame": plan.frame_id,
-                "bare": plan.frame is not None and not plan.frame.name,
-                "label": f"step {step}",
-            },
-        ),
+    """Ask the model once; *own* is the call before it in this loop.
+
+    What does not fit is made to fit by one compaction at most.
+    """
+    predecessor = own or plan.predecessor
+    prepared = _prepare(plan, content, own)
+    summary = await _compact(plan, prepared, progress) if prepared.too_large else None
+    if summary is not None:
+        predecessor, prepared = summary, _prepare(plan, content, summary)
+    try:
+        return await _ask(plan, prepared, predecessor, step)
+    except ProviderError as error:
+        if summary is not None or not overflowed(error):
+            raise
+        summary = await _compact(plan, prepared, progress, overflow=True)
+        if summary is None:
+            raise
+    return await _ask(plan, _prepare(plan, content, summary), summary, step)
+
+
+def _prepare(plan: Plan, content: tuple[Block, ...], own: str | None) -> Prepared:
+    return prepare(plan, CallInput(content, _changed_world(plan)), own)
+
+
+async def _ask(
+    plan: Plan, prepared: Prepared, predecessor: str | None, step: int
+) -> tuple[Node, ResponseDone]:
+    node = begin_call(
+        plan,
+        prepared,
+        caller=plan.caller,
+        predecessor=predecessor,
+        label=f"step {step}",
         advance_head=plan.spine,
     )
-    started = monotonic()
-    attempts: list[str] = []
+    asked = Asked.now(plan, node, prepared)
     try:
-        with plan.session.trace.span("model_call", _request_attributes(plan, request)) as span:
-            done = await plan.runtime.call_model(
-                request,
-                on_delta=lambda delta: _show_delta(plan, delta),
-                attempts=attempts,
-                timeout=plan.timeout,
-                max_retries=plan.max_retries,
-            )
-            span.set({**_response_attributes(done), "op_jupyter.attempts": len(attempts) + 1})
-    except BaseException as error:
+        done = await asked.answer(lambda delta: _show_delta(plan, delta))
+    except BaseException:
         plan.show(Update("draft_cleared"))
-        with contextlib.suppress(StoreError):  # the first cause is on its way up
-            recorder.finish(node.id, **_failed(error, attempts, monotonic() - started))
         raise
-    done = sound_calls(done, request, plan.tools, plan.session.new_id)
-    node = recorder.finish(
-        node.id,
-        status="completed",
-        output=message_to_json(done.message),
-        name=done.model or node.name,
-        metadata=_model_metadata(done, attempts, monotonic() - started, step),
-    )
+    done = sound_calls(done, prepared.request, plan.tools, plan.session.new_id)
+    node = asked.finish(done, f"step {step}")
     plan.show(Update("draft_cleared"))
     return node, done
+
+
+async def _compact(
+    plan: Plan, prepared: Prepared, progress: Progress, *, overflow: bool = False
+) -> str | None:
+    """The summary that the line goes on from now, or None: nothing was gained."""
+    written = await make_room(plan, prepared, overflow=overflow)
+    if written is None:
+        return None
+    for usage in written.usage:
+        progress.count_usage(usage)
+    return written.node.id
 
 
 def _show_delta(plan: Plan, delta: ModelDelta) -> None:
@@ -287,114 +286,6 @@ def _changed_world(plan: Plan) -> dict[str, str]:
         ) from error
     known = current_world(plan.session.dag, plan.session.dag.head if plan.spine else plan.base)
     return {name: text for name, text in sections.items() if text and known.get(name) != text}
-
-
-def _request(plan: Plan, call: CallInput, own: str | None) -> tuple[ModelRequest, dict[str, Any]]:
-    """The request, and the constant-size note from which it can be rendered again."""
-    session, capabilities = plan.session, plan.runtime.provider.capabilities
-    base = session.dag.head if plan.spine else plan.base
-    shown = Shown(
-        base,
-        session.recorder.as_of(),
-        plan.frames,
-        plan.render_range.get("callers"),
-        plan.render_range.get("subcalls"),
-        own,
-    )
-    system = "\n\n".join(part for part in (SYSTEM_PROMPT, plan.system) if part)
-    specs = plan.tools.specs(capabilities.max_tools)
-    request = ModelRequest(
-        model=plan.model or plan.runtime.model or capabilities.default_model,
-        messages=render_messages(session.dag, shown, call),
-        system=system,
-        tools=specs,
-        max_tokens=min(8192, capabilities.max_output_tokens),
-        response_schema=plan.schema,
-        session_key=session.session_id,
-    )
-    request = fit(request, capabilities.context_tokens)
-    as_json = request_to_json(request)
-    reads = {
-        "head": base,
-        "as_of": shown.as_of,
-        "callers": shown.callers,
-        "subcalls": shown.subcalls,
-        "own": shown.own,
-        "frames": [frame_to_json(f) for f in plan.frames],
-        "system": plan.system,
-        "model": request.model,
-        "max_tokens": request.max_tokens,
-        "context_tokens": capabilities.context_tokens,
-        "tools": _keep(plan, as_json["tools"]),
-        "schema": _keep(plan, as_json["response_schema"]),
-        "sha256": sha256(as_json),
-    }
-    return request, reads
-
-
-def _keep(plan: Plan, part: Any) -> str | None:
-    """Tools' descriptions and schemas go to the store once; a node names them by hash."""
-    if part is None or part == []:
-        return None
-    return plan.session.recorder.keep_blob(canonical_json(part).encode(), "application/json")
-
-
-def frame_to_json(frame: FrameView) -> dict[str, Any]:
-    """*frame* as it stands in a node's ``reads``.
-
-    Only the innermost header is shown, and it is kept whole; callers show one line each.
-    """
-    return {
-        "id": frame.id,
-        "recorded_id": frame.recorded_id,
-        "line": frame.line,
-        "header": frame.header,
-        "expose": frame.expose,
-    }
-
-
-def _model_metadata(
-    done: ResponseDone, attempts: Sequence[str], seconds: float, step: int
-) -> dict[str, Any]:
-    text = done.message.text
-    label = text or ", ".join(use.name for use in done.message.tool_uses) or f"step {step}"
-    return {
-        "label": label[:200],
-        **_response_attributes(done),
-        "attempts": list(attempts),
-        "seconds": round(seconds, 3),
-    }
-
-
-def _request_attributes(plan: Plan, request: ModelRequest) -> dict[str, Any]:
-    """What a span says of a model call before it is made."""
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": plan.runtime.provider.capabilities.name,
-        "gen_ai.request.model": request.model,
-        "gen_ai.request.max_tokens": request.max_tokens,
-        "op_jupyter.turn_id": plan.turn.id,
-    }
-
-
-def _response_attributes(done: ResponseDone) -> dict[str, Any]:
-    """What a node, and a span, say of a response."""
-    return {
-        "gen_ai.response.model": done.model,
-        "gen_ai.response.finish_reasons": [done.stop_reason],
-        "gen_ai.usage.input_tokens": done.usage.input_tokens,
-        "gen_ai.usage.output_tokens": done.usage.output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": done.usage.cache_read_tokens,
-        "gen_ai.usage.cache_creation.input_tokens": done.usage.cache_write_tokens,
-    }
-
-
-def _failed(error: BaseException, attempts: Sequence[str], seconds: float) -> dict[str, Any]:
-    status = "error" if isinstance(error, Exception) else "cancelled"
-    metadata: dict[str, Any] = {"attempts": list(attempts), "seconds": round(seconds, 3)}
-    if status == "error":
-        metadata["error"] = {"type": type(error).__name__, "message": str(error)}
-    return {"status": status, "metadata": metadata}
 
 
 def code_of(error: Exception) -> FailureCode:

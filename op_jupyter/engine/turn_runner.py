@@ -9,12 +9,14 @@ import asyncio
 import logging
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from op_jupyter.core.compaction import Selection
 from op_jupyter.core.messages import block_to_json
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Update, clip
+from op_jupyter.engine.compaction import CompactionStart, write_summary
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.steps import Plan, Progress, code_of, run_steps
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession, TurnStart
 
 log = logging.getLogger(__name__)
+
+COMPACTION: Final = "compaction of the conversation"
 
 
 async def run_turn(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Outcome:
@@ -76,6 +80,60 @@ async def _outcome(
             log.warning("turn %s failed", turn.id, exc_info=True)
         if user is not None and progress.steps == 1 and _is_overflow(error):
             _step_back(session, user)
+        return _ended(progress, "failed", code_of(error), describe_error(error))
+    return _ended(progress, "completed", None, "")
+
+
+async def run_compaction(
+    session: AgentSession, turn: LiveTurn, start: CompactionStart, selection: Selection
+) -> Outcome:
+    """Write a summary as a turn of its own; never raises, whatever goes wrong."""
+    progress, started = Progress(), monotonic()
+    outcome = await _compaction_outcome(session, turn, start, selection, progress)
+    outcome = _store_end(session, turn, outcome, progress)
+    turn.phase = Phase(outcome.status)
+    turn.publish(Update("turn_finished", _finished(outcome, monotonic() - started)))
+    return outcome
+
+
+async def _compaction_outcome(
+    session: AgentSession,
+    turn: LiveTurn,
+    start: CompactionStart,
+    selection: Selection,
+    progress: Progress,
+) -> Outcome:
+    try:
+        head = session.dag.head
+        session.recorder.begin_turn(
+            Turn(turn.id, "compaction", "running", COMPACTION, head, started_at=session.now())
+        )
+        if turn.cancelling:
+            raise asyncio.CancelledError
+        plan = Plan(
+            session=session,
+            turn=turn,
+            runtime=start.runtime,
+            tools=start.tools,
+            max_steps=1,
+            asker=session.asker,
+            base=head,
+            predecessor=head,
+            spine=True,
+            model=start.model,
+        )
+        turn.enter(Phase.COMPACTING)
+        written = await write_summary(plan, selection)
+        progress.node, progress.text = written.node, str(written.node.output)
+        for usage in written.usage:
+            progress.count_usage(usage)
+    except asyncio.CancelledError:
+        return _ended(progress, "cancelled", None, "the compaction was cancelled")
+    except TurnEnd as end:
+        return _ended(progress, "failed", end.code, end.message)
+    except Exception as error:  # the end of the line: a turn must always get a final status
+        if not isinstance(error, OpenProgramError):
+            log.warning("compaction %s failed", turn.id, exc_info=True)
         return _ended(progress, "failed", code_of(error), describe_error(error))
     return _ended(progress, "completed", None, "")
 

@@ -14,9 +14,10 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine.compaction import CompactionStart
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
-from op_jupyter.errors import PermissionNotPending, UnknownNode, UsageError
+from op_jupyter.errors import PermissionNotPending, TurnFailed, UnknownNode, UsageError
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import arguments, flag, parse
 from op_jupyter.store.base import SessionInfo
@@ -150,7 +151,7 @@ def resume(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
 
 @arguments("agent history")
 def history(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
-    """Show the active line: prompts, answers and calls, with the ids that `show` takes."""
+    """Show the active line: prompts and answers, with the ids that `show` and `rewind` take."""
     spine = notebook.session.dag.spine()
     if not spine:
         return Said("Nothing has happened in this session yet.")
@@ -209,6 +210,46 @@ def _node(graph: Dag, named: str) -> Node:
         f"{', '.join(node.id for node in found[:5])}",
         node_id=named,
     )
+
+
+# -- the line
+
+
+@arguments(
+    "agent compact",
+    flag("--model", metavar="M", help="Have this model write the summary."),
+    flag("--provider", metavar="P", help="Have this model service write it."),
+)
+def compact(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Replace the conversation by a summary; `rewind` to the summary brings it back."""
+    session = notebook.session
+    runtime = notebook.service(provider=args.provider).runtime
+    start = CompactionStart(runtime, session.tools, args.model)
+    turn_id, outcome = run_sync(session.compact, start)
+    if outcome.status != "completed":
+        code = outcome.code or "failed"
+        raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=turn_id)
+    summary = session.dag.node(str(session.dag.head))
+    covered = count(len(summary.input["covers"]), "node")
+    return Said(
+        f"A summary stands for {covered} now. `%agent rewind {summary.id}` takes it back.\n\n"
+        f"{visible(outcome.text)}"
+    )
+
+
+@arguments(
+    "agent rewind",
+    flag("node", help="Id of a prompt or an answer, or as much of its beginning as is unique."),
+)
+def rewind(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Go on from before a prompt or after an answer; what came later keeps a branch of its own."""
+    session = notebook.session
+    node, left = _node(session.dag, args.node), session.dag.head
+    target = run_sync(session.rewind, node.id)
+    if target == left:
+        return Said("The conversation already ends there.")
+    where = "at its beginning" if target is None else f"after {_line(session.dag.node(target))}"
+    return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.")
 
 
 # -- permissions
@@ -322,6 +363,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "history": history,
     "dag": dag,
     "show": show,
+    "compact": compact,
+    "rewind": rewind,
     "mode": mode,
     "allow": allow,
     "deny": deny,

@@ -79,6 +79,7 @@ def _tools(notebook: Notebook) -> Iterable[str]:
 _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "resume id": _sessions,
     "show node": lambda notebook: [node.id for node in notebook.session.dag],
+    "rewind node": lambda notebook: [node.id for node in notebook.session.dag.spine()],
     "forget rule": lambda notebook: [
         r for listed in notebook.session.rules.values() for r in listed
     ],

@@ -16,6 +16,7 @@ from op_jupyter import bootstrap
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.engine.context import SessionHandle, install
+from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
 from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
@@ -180,6 +181,8 @@ class Notebook:
                 )
             session_id = earlier.id
         if self._handle is not None and self._handle.session_id == session_id:
+            if self._handle.agent.reload_required:
+                run_sync(self._handle.agent.reload)
             return self._handle
         wanted = session_id
         return self._switch(lambda: self._open_known(wanted))

@@ -188,6 +188,8 @@ class FailingStore:
             "begin_turn",
             "end_turn",
             "record_decision",
+            "record_checkpoint",
+            "set_head",
             "set_meta",
             "put_blob",
         ):

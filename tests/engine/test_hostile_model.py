@@ -18,6 +18,7 @@ from op_jupyter.core.messages import (
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import PermissionNotPending
+from op_jupyter.providers.base import Capabilities
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.message_stream import sign
 from op_jupyter.testing.providers import ScriptedProvider, call, reply, thinking
@@ -40,7 +41,9 @@ from tests.engine.harness import (
 
 def goes_on_after(session: AgentSession, *asked: Any, tool: Any = None) -> ScriptedProvider:
     """The model asks for *asked*, hears the results, and answers; then comes another turn."""
-    provider = ScriptedProvider(reply(*asked), reply("ok"), reply("next"))
+    endless = Capabilities("scripted", "scripted-model", context_tokens=10**9)
+    scripts = (reply(*asked), reply("ok"), reply("next"))
+    provider = ScriptedProvider(*scripts, capabilities=endless)
     outcome = run(session, provider, [tool or FakeTool()])
     assert (outcome.status, outcome.text) == ("completed", "ok"), outcome
     assert run(session, provider).text == "next"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from shells import Model, Shell
 
+from op_jupyter.core.compaction import HEADINGS
 from op_jupyter.errors import (
     InvalidRule,
     PermissionNotPending,
+    ReloadRequired,
+    TurnFailed,
     UnknownNode,
     UnknownSession,
     UsageError,
@@ -38,7 +41,7 @@ def test_an_unknown_word_names_the_nearest_and_how_to_send_a_prompt(
 
 
 def test_what_is_not_built_does_not_parse(notebook: Notebook, shell: Shell) -> None:
-    for word in ("compact", "fork", "rewind", "diff", "export", "gc", "search", "tell me a joke"):
+    for word in ("fork", "diff", "export", "gc", "search", "tell me a joke"):
         assert isinstance(shell.error(f"%agent {word}"), UsageError)
 
 
@@ -88,6 +91,64 @@ def test_history_lists_the_active_line(notebook: Notebook, shell: Shell, model: 
     lines = shell.says("%agent history").split("\n")
     assert "you: What is 2 + 2?" in lines[0]
     assert "Four." in lines[1]
+
+
+def test_compact_puts_a_summary_in_place_of_the_conversation_and_rewind_takes_it_back(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    summary = "\n".join(f"## {heading}\nnone" for heading in HEADINGS)
+    model.answers(reply("Four."), reply(summary), reply("Five."), reply("Six."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    said = shell.says("%agent compact")
+    assert "stands for 2 nodes now" in said and "## Next safe action" in said
+    node = notebook.session.dag.head
+    assert f"%agent rewind {node}" in said
+    shell.value("%%agent\nAnd 2 + 3?")
+    assert "What is 2 + 2?" not in str(model.provider.requests[-1].messages)
+    assert "after scripted-model: Four." in shell.says(f"%agent rewind {node}")
+    shell.value("%%agent\nAnd 3 + 3?")
+    told = str(model.provider.requests[-1].messages)
+    assert "What is 2 + 2?" in told and "And 2 + 3?" not in told
+
+
+def test_rewind_says_where_the_conversation_goes_on_and_what_was_left(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("Four."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    prompt, answer = (node.id for node in notebook.session.dag.spine())
+    assert "already ends there" in shell.says(f"%agent rewind {answer}")
+    said = shell.says(f"%agent rewind {prompt}")
+    assert "at its beginning" in said and answer in said
+    assert notebook.session.dag.head is None
+    assert isinstance(shell.error("%agent rewind nothing"), UnknownNode)
+
+
+def test_compact_says_what_went_wrong_and_changes_nothing(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    assert "no answer yet" in str(shell.error("%agent compact"))
+    model.answers(reply("Four."), *(reply("no summary"),) * 3)
+    shell.value("%%agent\nWhat is 2 + 2?")
+    head = notebook.session.dag.head
+    error = shell.error("%agent compact")
+    assert isinstance(error, TurnFailed) and error.code == "compaction_error"
+    assert notebook.session.dag.head == head
+
+
+def test_resume_reloads_a_session_that_asks_for_it(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("Four."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    notebook.session.require_reload("its memory is behind its store")
+    error = shell.error("%%agent\nAnd 2 + 3?")
+    assert isinstance(error, ReloadRequired)
+    command = f"%agent resume {notebook.session.session_id}"
+    assert command in str(error)
+    shell.value(command)
+    model.answers(reply("Five."))
+    assert str(shell.value("%%agent\nAnd 2 + 3?")) == "Five."
 
 
 def test_dag_draws_every_node(notebook: Notebook, shell: Shell, model: Model) -> None:
