@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from op_jupyter.engine.hooks import (
         add_pre_invocation_hook,
         remove_pre_invocation_hook,
+        set_ask_handler,
         set_cancellation_check,
+        set_session_id_provider,
     )
+    from op_jupyter.engine.questions import ask, can_ask, confirm, form
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
     from op_jupyter.engine.traced import traced
@@ -37,16 +40,22 @@ _HOMES = {
     "agent": "op_jupyter.engine.runtime",
     "agentic_function": "op_jupyter.engine.function",
     "anthropic_tool": "op_jupyter.tools.shapes",
+    "ask": "op_jupyter.engine.questions",
+    "can_ask": "op_jupyter.engine.questions",
     "carry": "op_jupyter.engine.context",
+    "confirm": "op_jupyter.engine.questions",
     "create_runtime": "op_jupyter.bootstrap",
     "current_session": "op_jupyter.engine.context",
     "decision": "op_jupyter.engine.decision",
+    "form": "op_jupyter.engine.questions",
     "llm": "op_jupyter.engine.runtime",
     "openai_tool": "op_jupyter.tools.shapes",
     "remove_pre_invocation_hook": "op_jupyter.engine.hooks",
     "session_context": "op_jupyter.engine.session_context",
     "session_scope": "op_jupyter.engine.session_context",
+    "set_ask_handler": "op_jupyter.engine.hooks",
     "set_cancellation_check": "op_jupyter.engine.hooks",
+    "set_session_id_provider": "op_jupyter.engine.hooks",
     "traced": "op_jupyter.engine.traced",
 }
 
@@ -58,16 +67,22 @@ __all__ = [
     "agent",
     "agentic_function",
     "anthropic_tool",
+    "ask",
+    "can_ask",
     "carry",
+    "confirm",
     "create_runtime",
     "current_session",
     "decision",
+    "form",
     "llm",
     "openai_tool",
     "remove_pre_invocation_hook",
     "session_context",
     "session_scope",
+    "set_ask_handler",
     "set_cancellation_check",
+    "set_session_id_provider",
     "traced",
 ]
 

@@ -219,6 +219,9 @@ def _direct_entries(nodes: Iterable[Node], dag: Dag, shown: Shown) -> Iterator[E
         frame = node.metadata.get("frame")
         if node.role == "code" and frame is None:
             yield _call_entry(dag, node, shown.as_of)
+        elif _is_question(node):
+            if node.metadata.get("bare"):
+                yield _question_entry(node)
         elif node.metadata.get("bare") and frame not in running and _is_first(node):
             steps = _whole_steps(dag, _loop_from(dag, node), shown.as_of)
             yield _loop_entry(dag, steps, shown.as_of)
@@ -309,6 +312,24 @@ def _call_entry(dag: Dag, node: Node, as_of: int) -> Entry:
     return tuple(messages)
 
 
+def _question_entry(node: Node) -> Entry:
+    """What the program asked the person, and what came of it."""
+    about = node.metadata.get("question", {})
+    lines = [f"The program asked the person: {about.get('prompt', '')}"]
+    if about.get("options"):
+        lines.append(f"Options: {', '.join(about['options'])}")
+    match node.status, node.metadata.get("how"):
+        case "completed", "timeout":
+            said = "Nobody answered in time."
+        case "completed", _:
+            said = f"The person answered: {value_text(node.output)}"
+        case "denied", _:
+            said = "The person chose not to answer."
+        case _:
+            said = "There was no answer."
+    return (_user(TextBlock("\n".join([*lines, said]))),)
+
+
 def _exposed(
     dag: Dag, frame_id: str, recorded_id: str | None, expose: str, as_of: int
 ) -> Iterator[Entry]:
@@ -336,7 +357,10 @@ def _inside(
     for node in _without_steps(dag, dag.children(recorded_id)):
         if node.metadata.get("frame") != frame_id or node.id in but or _is_tool(node):
             continue
-        if node.role == "llm":
+        if node.role == "user":
+            if calls and _is_question(node) and _finished(node, as_of):
+                ended.append((_done_seq(node), _question_entry(node)))
+        elif node.role == "llm":
             loops[node.id] = [*loops.pop(node.predecessor, ()), node]
         elif calls and _finished(node, as_of):
             ended.append((_done_seq(node), _call_entry(dag, node, as_of)))
@@ -375,7 +399,13 @@ def _finished(node: Node, as_of: int) -> bool:
         return False
     if node.role == "llm":
         return node.status == "completed"
+    if node.role == "user":
+        return node.status in ("completed", "denied", "error")
     return _is_tool(node) or node.status in ("completed", "error")
+
+
+def _is_question(node: Node) -> bool:
+    return node.metadata.get("kind") == "question"
 
 
 def _is_tool(node: Node) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from op_jupyter.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from op_jupyter.core.questions import Question
     from op_jupyter.engine.runtime import Runtime
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
@@ -28,10 +29,14 @@ class Defaults(Protocol):
         """Give a session that was just opened the rules and limits of the configuration."""
 
 
+AskHandler: TypeAlias = "Callable[[Question], Any]"
+SessionIdProvider: TypeAlias = Callable[[], str | None]
 PreInvocationHook: TypeAlias = "Callable[[str, Mapping[str, Any]], None]"
 
 _load_defaults: Callable[[], Defaults] | None = None
 _cancellation_check: Callable[[], bool] | None = None
+_session_id_provider: SessionIdProvider | None = None
+_ask_handler: AskHandler | None = None
 _before: tuple[PreInvocationHook, ...] = ()
 
 
@@ -61,11 +66,17 @@ def defaults() -> Defaults:
 def set_cancellation_check(check: Callable[[], bool] | None) -> None:
     """Register how a host says "stop"; None: nothing cancels.
 
-    *check* is asked when a function is entered and before the model is asked; it has to be
-    quick.  True ends the call with `TurnCancelled`.
+    *check* is asked when a function is entered, before the model is asked, and ten times a
+    second while a model or a person is waited for; it has to be quick, and sees the context
+    variables of the call.  True ends the call with `TurnCancelled`.
     """
     global _cancellation_check
     _cancellation_check = check
+
+
+def can_cancel() -> bool:
+    """Whether a host has a way to say "stop"."""
+    return _cancellation_check is not None
 
 
 def is_cancelled() -> bool:
@@ -96,3 +107,33 @@ def before_invocation(name: str, arguments: Mapping[str, Any]) -> None:
     """Tell everyone who wants to know that the function *name* is entered."""
     for hook in _before:
         hook(name, arguments)
+
+
+def set_session_id_provider(provider: SessionIdProvider | None) -> None:
+    """Say which of the host's sessions a question belongs to: its `Question.session_id`.
+
+    When *provider* says None, nobody is there for the call: `can_ask()` is False.  It is called
+    with the context variables of the call.
+    """
+    global _session_id_provider
+    _session_id_provider = provider
+
+
+def session_id_provider() -> SessionIdProvider | None:
+    """What `set_session_id_provider` registered."""
+    return _session_id_provider
+
+
+def set_ask_handler(handler: AskHandler | None) -> None:
+    """Answer questions with *handler*, before any other way; None: the other ways.
+
+    It is given a `Question`, sync (in a worker thread) or async, and returns the answer as plain
+    JSON: a text, a list of texts, True or False, or a form's object.  None declines.
+    """
+    global _ask_handler
+    _ask_handler = handler
+
+
+def ask_handler() -> AskHandler | None:
+    """What `set_ask_handler` registered."""
+    return _ask_handler

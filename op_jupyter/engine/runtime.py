@@ -25,8 +25,9 @@ from op_jupyter.core.messages import (
 )
 from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
-from op_jupyter.engine import loop
+from op_jupyter.engine import loop, questions
 from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
+from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
 from op_jupyter.engine.responses import check_response
 from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
@@ -259,9 +260,10 @@ class Runtime:
                 frame=frame,
             )
             try:
-                if wanted is not None:
-                    return await _value(plan, blocks, call.progress, wanted)
-                await run_steps(plan, blocks, call.progress)
+                async with host_can_cancel():
+                    if wanted is not None:
+                        return await _value(plan, blocks, call.progress, wanted)
+                    await run_steps(plan, blocks, call.progress)
             except TurnEnd as end:
                 raise _turn_error(end, plan) from None
             return _reply(plan, call.progress)
@@ -322,6 +324,28 @@ class Runtime:
             )
         check_response(done)
         return done
+
+    # -- the person
+
+    def can_ask(self) -> bool:
+        """Whether `ask` and `confirm` can get an answer here and now."""
+        return questions.can_ask()
+
+    def ask(
+        self,
+        prompt: str,
+        options: Sequence[str] | None = None,
+        multi: bool = False,
+        allow_custom: bool = True,
+        timeout: float | None = questions.TIMEOUT,
+        default: Any = questions.NO_DEFAULT,
+    ) -> Any:
+        """Ask the person; as `op_jupyter.ask`."""
+        return questions.ask(prompt, options, multi, allow_custom, timeout, default)
+
+    def confirm(self, prompt: str, default: bool = False) -> bool:
+        """Ask the person for a yes or no; as `op_jupyter.confirm`."""
+        return questions.confirm(prompt, default)
 
     # -- life
 

@@ -15,7 +15,6 @@ from pydantic.errors import PydanticUserError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.updates import clip
 from op_jupyter.engine.formats import Misfit, ReplyFormat, json_text
@@ -42,7 +41,9 @@ class SchemaFormat:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         try:
-            self.schema: Mapping[str, Any] = json.loads(canonical_json(schema))
+            self.schema: Mapping[str, Any] = json.loads(
+                json.dumps(schema, allow_nan=False)  # in the order in which it was written
+            )
             kind = jsonschema.validators.validator_for(
                 self.schema, default=jsonschema.Draft202012Validator
             )

@@ -441,13 +441,17 @@ class AgentSession:
 
     # -- cards
 
+    def attention(self) -> asyncio.Lock:
+        """To be held while the person is asked: one thing at a time.  Background loop only."""
+        if self._cards is None:
+            self._cards = asyncio.Lock()
+        return self._cards
+
     async def ask(
         self, turn: LiveTurn, request: PermissionRequest, asker: Asker
     ) -> PermissionAnswer:
         """Put a card up, one at a time, and return the first answer that comes."""
-        if self._cards is None:
-            self._cards = asyncio.Lock()
-        async with self._cards:
+        async with self.attention():
             loop = asyncio.get_running_loop()
             card = turn.pending = PendingCard(request, loop.create_future())
             before = turn.phase

@@ -16,7 +16,9 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
-from op_jupyter.engine.asking import HeadlessAsker
+from op_jupyter.core.questions import Question, QuestionAnswer
+from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker
+from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.frontend import FrontEnd
 from op_jupyter.tools.base import MainThread
 
@@ -63,6 +65,15 @@ class Decisions(Protocol):
         """Record *answer* for a later run, if this run is recorded."""
 
 
+class Questions(Protocol):
+    """The ways to ask what the program asks; see `notebook.questions`."""
+
+    @property
+    def can_ask(self) -> bool: ...
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer: ...
+
+
 class NotebookAsker:
     """The chain of ways to ask.
 
@@ -73,6 +84,7 @@ class NotebookAsker:
         decisions: of an earlier run; None: nothing is replayed.
         read: reads one answer from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the card.
+        questions: asks what the program asks; None: nobody is asked.
     """
 
     def __init__(
@@ -84,6 +96,7 @@ class NotebookAsker:
         decisions: Decisions | None = None,
         read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
+        questions: Questions | None = None,
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -91,6 +104,7 @@ class NotebookAsker:
         self._decisions = decisions
         self._read = read
         self._patience = ready_seconds
+        self._questions = questions
 
     @property
     def interactive(self) -> bool:
@@ -121,6 +135,17 @@ class NotebookAsker:
         """Keep what was decided, for a later run."""
         if self._decisions is not None:
             self._decisions.keep(request, answer)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question of the program's can get an answer."""
+        return self._questions is not None and self._questions.can_ask
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """What is answered to a question of the program's."""
+        if self._questions is None:
+            raise CannotAsk(NOBODY)
+        return await self._questions.question(question, check)
 
     async def _is_seen(self) -> bool:
         deadline = monotonic() + self._patience

@@ -69,7 +69,11 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
         _give_title(session, content)
         display = display_for(here.front, session, here.request_id, quiet=here.quiet)
         asker = NotebookAsker(
-            lambda: here.front, notebook.lent, display, decisions=service.decisions
+            lambda: here.front,
+            notebook.lent,
+            display,
+            decisions=service.decisions,
+            questions=notebook.questions(session, service.decisions, here.front),
         )
         start = TurnStart(
             content,

@@ -7,6 +7,8 @@ the answer as it is written.
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import html
 import sys
 import threading
@@ -17,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from IPython.display import display
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer, answer_text
 from op_jupyter.core.updates import RING_SIZE, Envelope
+from op_jupyter.engine.asking import Check
 from op_jupyter.engine.loop import submit
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import OpenProgramError, UnknownNode
@@ -26,6 +30,7 @@ from op_jupyter.views.model import State, TurnModel
 
 if TYPE_CHECKING:
     from op_jupyter.views.agent_view import AgentView
+    from op_jupyter.views.question_view import QuestionView
 
 NOTHING: Final[dict[str, Any]] = {}
 """A display that is to show nothing: an empty bundle leaves no trace, and breaks no rerun."""
@@ -39,7 +44,7 @@ def put(content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None
     display(content, metadata=dict(metadata or {}), raw=True)  # type: ignore[no-untyped-call]  # IPython
 
 
-def _publish(view: AgentView) -> Any:
+def _publish(view: AgentView | QuestionView) -> Any:
     """Show *view* and return the handle that can replace it."""
     return display(view, display_id=True)  # type: ignore[no-untyped-call]  # IPython
 
@@ -258,6 +263,63 @@ class CallCard:
             view.finish()
             self._handle.update(NOTHING, raw=True)
             view.close()
+
+
+class AskedCard:
+    """The form of one question, and in its place then the question and its answer as text."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._view: QuestionView | None = None
+        self._handle: Any = None
+        self._answer: concurrent.futures.Future[QuestionAnswer] = concurrent.futures.Future()
+        self._taking = threading.Lock()
+
+    def show(self, question: Question, check: Check) -> None:
+        from op_jupyter.views.question_view import QuestionView
+
+        def on_answer(said: Any) -> str:
+            try:
+                value = check(said)
+            except BadAnswer as bad:
+                return str(bad)
+            self._take(QuestionAnswer(value, "click"))
+            return ""
+
+        def on_decline() -> None:
+            self._take(QuestionAnswer(how="click", declined=True))
+
+        self._view = QuestionView(question.to_json(), on_answer, on_decline)
+        self._handle = _publish(self._view)
+
+    def _take(self, answer: QuestionAnswer) -> None:
+        with self._taking:  # clicks may come on two threads; the first one counts
+            if not self._answer.done():
+                self._answer.set_result(answer)
+
+    def is_seen(self) -> bool:
+        return self._view is not None and self._view.ready.is_set()
+
+    async def answer(self) -> QuestionAnswer:
+        return await asyncio.wrap_future(self._answer)
+
+    def keep(self, question: Question, answer: QuestionAnswer | None) -> None:
+        from op_jupyter.views.question_view import question_bundle
+
+        bundle = question_bundle(*self._session.recorder.clean([question.prompt, _said(answer)]))
+        view, self._view = self._view, None
+        if self._handle is None:
+            put(bundle)
+        else:
+            self._handle.update(bundle, raw=True)
+        if view is not None:
+            view.close()
+
+
+def _said(answer: QuestionAnswer | None) -> str:
+    if answer is None:
+        return "(no answer)"
+    return "(declined)" if answer.declined else answer_text(answer.value)
 
 
 def static(state: State) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from op_jupyter import bootstrap
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import Question, QuestionAnswer
+from op_jupyter.engine.asking import Check
 from op_jupyter.engine.context import SessionHandle, install
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession
@@ -22,11 +24,12 @@ from op_jupyter.engine.session_context import close_handle, open_handle
 from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
 from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.config import AgentMagics
-from op_jupyter.notebook.display import CallCard
-from op_jupyter.notebook.frontend import detect, kernel_of
+from op_jupyter.notebook.display import AskedCard, CallCard
+from op_jupyter.notebook.frontend import FrontEnd, detect, kernel_of
 from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
+from op_jupyter.notebook.questions import Answers, NotebookQuestions
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
 from op_jupyter.tools.toolset import Toolset
@@ -245,6 +248,17 @@ class Notebook:
         chosen = self.config.settings(**flags)
         return self._services.get(chosen, self.workspace, notebook_id(self.shell).path)
 
+    def questions(
+        self, session: AgentSession, answers: Answers | None, front: FrontEnd | None = None
+    ) -> NotebookQuestions:
+        """The ways to ask what a program of *session* asks; *front* None: as it is by then."""
+        return NotebookQuestions(
+            lambda: front or detect(self.shell),
+            self.lent,
+            lambda: AskedCard(session),
+            answers=answers,
+        )
+
     # -- life
 
     def before_cell(self, info: Any) -> None:
@@ -276,15 +290,18 @@ class _CallAsker:
 
     def __init__(self, notebook: Notebook, session: AgentSession) -> None:
         self._notebook = notebook
+        self._session = session
         self._card = CallCard(session)
 
     def _asker(self) -> NotebookAsker:
         notebook = self._notebook
+        decisions = notebook.service().decisions
         return NotebookAsker(
             lambda: detect(notebook.shell),
             notebook.lent,
             self._card,
-            decisions=notebook.service().decisions,
+            decisions=decisions,
+            questions=notebook.questions(self._session, decisions),
         )
 
     @property
@@ -299,3 +316,12 @@ class _CallAsker:
     def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
         """Somebody answered; a recording keeps it."""
         self._asker().answered(request, answer)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question can get an answer."""
+        return self._asker().can_ask
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """What is answered to a question of the program's."""
+        return await self._asker().question(question, check)

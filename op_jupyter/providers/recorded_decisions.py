@@ -1,5 +1,5 @@
-"""Decisions on permission cards, recorded beside the model calls, so that a lesson with a card
-runs where nobody can click."""
+"""Decisions on permission cards and answers to questions, recorded beside the model calls, so that
+a lesson that asks something runs where nobody can answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.core.recording import Folders, map_texts
 from op_jupyter.core.redact import Redactor
 from op_jupyter.providers.recorded import Cassette, ReplayMode
@@ -55,6 +56,27 @@ class RecordedDecisions:
         if answer.message:
             kept["message"] = self._redactor.text(self._folders.hide(answer.message))
         self._cassette.record_decision(request.tool, self._clean(request.arguments), kept)
+
+    def recall_answer(self, question: Question) -> QuestionAnswer | None:
+        """What was answered to this very question in the recorded run; None: ask."""
+        if self._mode not in ("replay", "auto"):
+            return None
+        kept = self._cassette.find_decision(question.kind, self._clean(question.subject))
+        if kept is None:
+            return None
+        declined = kept.get("answer") == "declined"
+        value = map_texts(kept.get("value"), self._folders.show)
+        return QuestionAnswer(None if declined else value, "recording", declined)
+
+    def keep_answer(self, question: Question, answer: QuestionAnswer) -> None:
+        """Record *answer* if a person gave it; in ``auto`` only those that were not recalled."""
+        if self._mode not in ("record", "auto") or answer.how not in _BY_A_PERSON:
+            return
+        kept: dict[str, Any] = {"answer": "declined"}
+        if not answer.declined:
+            value = map_texts(answer.value, self._folders.hide)
+            kept = {"answer": "answered", "value": self._redactor.json(value)}
+        self._cassette.record_decision(question.kind, self._clean(question.subject), kept)
 
     def _clean(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         hidden: dict[str, Any] = map_texts(dict(arguments), self._folders.hide)

@@ -18,6 +18,7 @@ PARTS: Final = (
     *("layout", "fold", "shapes", "graph", "details", "arguments", "card", "calls"),
     *("header", "view"),
 )
+QUESTION_PARTS: Final = ("text", "dom", "icons", "question")
 _IMPORT: Final = re.compile(r'^import [^;]*? from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
@@ -27,6 +28,12 @@ _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
 def esm() -> str:
     """The module that the page loads: no import, one default export."""
     return joined(PARTS)
+
+
+@cache
+def question_esm() -> str:
+    """The module of a question's form."""
+    return joined(QUESTION_PARTS)
 
 
 def joined(names: Iterable[str]) -> str:

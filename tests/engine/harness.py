@@ -18,8 +18,10 @@ from op_jupyter.core.messages import (
     message_from_json,
 )
 from op_jupyter.core.permissions import Effect, PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer
 from op_jupyter.core.turn import MODEL_STATE, Outcome
 from op_jupyter.engine import loop
+from op_jupyter.engine.asking import Check
 from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession, TurnStart
@@ -31,6 +33,8 @@ from op_jupyter.testing.providers import Gate, ScriptedProvider
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
 from op_jupyter.tools.toolset import toolset_of
 
+DECLINES = object()
+
 
 @dataclass
 class ScriptedAsker:
@@ -40,6 +44,9 @@ class ScriptedAsker:
     requests: list[PermissionRequest] = field(default_factory=list)
     interactive: bool = True
     heard: list[PermissionAnswer] = field(default_factory=list)
+    says: list[Any] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         self.requests.append(request)
@@ -49,6 +56,24 @@ class ScriptedAsker:
 
     def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
         self.heard.append(answer)
+
+    @property
+    def can_ask(self) -> bool:
+        return self.interactive
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """The next of *says* that the program takes; `DECLINES` declines."""
+        self.questions.append(question)
+        while self.says:
+            said = self.says.pop(0)
+            if said is DECLINES:
+                return QuestionAnswer(how="click", declined=True)
+            try:
+                return QuestionAnswer(check(said), "click")
+            except BadAnswer as bad:
+                self.problems.append(str(bad))
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
 
 
 ALLOW = PermissionAnswer("allow", "click")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
@@ -86,3 +87,44 @@ def test_secrets_are_not_recorded(path):
     decisions(path, "record", redactor=redactor).keep(request, PermissionAnswer("allow", "click"))
     assert secret not in path.read_text(encoding="utf-8")
     assert decisions(path, "replay", redactor=redactor).recall(request) is not None
+
+
+# -- answers to questions
+
+QUESTION = Question("q1", "s1", "t1", "ask", "Delete /home/ada/proj/a?", ("yes", "no"))
+
+
+@pytest.mark.parametrize("how", ["click", "stdin", "terminal"])
+def test_an_answer_is_recalled_for_the_same_question_on_another_machine(path, how):
+    said = QuestionAnswer({"path": "/home/ada/proj/b", "parts": [1, None]}, how)
+    decisions(path, "record").keep_answer(QUESTION, said)
+
+    same = replace(QUESTION, id="q7", turn_id="t9", prompt="Delete /srv/ci/work/a?")
+    recalled = decisions(path, "replay", THERE).recall_answer(same)
+
+    assert recalled.value == {"path": "/srv/ci/work/b", "parts": [1, None]}
+    assert (recalled.how, recalled.declined) == ("recording", False)
+    assert "/home/ada" not in path.read_text()
+
+
+def test_another_question_asks(path):
+    decisions(path, "record").keep_answer(QUESTION, QuestionAnswer("yes", "click"))
+    replay = decisions(path, "replay")
+    for other in ({"prompt": "Delete it?"}, {"options": ("yes",)}, {"multi": True}):
+        assert replay.recall_answer(replace(QUESTION, **other)) is None
+    assert decisions(path, "record").recall_answer(QUESTION) is None
+
+
+def test_declining_and_answers_in_a_row_are_recalled(path):
+    record = decisions(path, "record")
+    record.keep_answer(QUESTION, QuestionAnswer(how="click", declined=True))
+    record.keep_answer(QUESTION, QuestionAnswer("yes", "click"))
+    replay = decisions(path, "replay")
+    assert replay.recall_answer(QUESTION) == QuestionAnswer(None, "recording", declined=True)
+    assert replay.recall_answer(QUESTION).value == "yes"
+
+
+def test_a_secret_in_an_answer_is_not_recorded(path):
+    record = decisions(path, "record", redactor=Redactor(["hunter2hunter2"]))
+    record.keep_answer(QUESTION, QuestionAnswer("it is hunter2hunter2", "click"))
+    assert "hunter2" not in path.read_text()

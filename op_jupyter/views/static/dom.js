@@ -4,7 +4,7 @@ import { visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-const TAKES_KEYS = new Set(["button", "textarea", "summary"]);
+const TAKES_KEYS = new Set(["button", "input", "textarea", "summary"]);
 
 // `on*` attributes are listeners, `false` and `null` leave an attribute or a child out.
 function fill(element, attributes, children) {

@@ -1,0 +1,135 @@
+"""How a question of the program's reaches a person in a notebook, and what the cell keeps of it.
+
+In this order: a recorded answer; nobody can answer: `CannotAsk` at once; a page that said
+``ready``: its form; no such page within two seconds: ``input()`` on the thread that holds the
+cell.  In the saved notebook the question and its answer stay, as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol
+
+from op_jupyter.core.questions import Question, QuestionAnswer
+from op_jupyter.engine.asking import NOBODY, Check, ask_in_text
+from op_jupyter.errors import CannotAsk
+from op_jupyter.notebook.approvals import READY_SECONDS, CellThread
+from op_jupyter.notebook.frontend import FrontEnd
+
+_LOOK_SECONDS: Final = 0.02
+
+
+class QuestionCard(Protocol):
+    """Where one question is shown."""
+
+    def show(self, question: Question, check: Check) -> None:
+        """Put it before the person.  Main thread."""
+
+    def is_seen(self) -> bool:
+        """Whether a page has shown it, so that an answer can come."""
+
+    async def answer(self) -> QuestionAnswer:
+        """What the page answers; waits for it."""
+
+    def keep(self, question: Question, answer: QuestionAnswer | None) -> None:
+        """Leave question and answer (None: none came) as text, where it was shown.  Any thread."""
+
+
+class Answers(Protocol):
+    """Answers of an earlier run, for the identical question."""
+
+    def recall_answer(self, question: Question) -> QuestionAnswer | None:
+        """What was answered then, or None."""
+
+    def keep_answer(self, question: Question, answer: QuestionAnswer) -> None:
+        """Record *answer* for a later run, if this run is recorded."""
+
+
+class NotebookQuestions:
+    """The chain of ways to ask.
+
+    Args:
+        front: what the front end can do, asked anew for each question.
+        main_thread: where ``input()`` and displays belong.
+        new_card: makes the place where a question is shown.
+        answers: of an earlier run; None: nothing is replayed.
+        read: reads one line from the person, given a prompt.
+        ready_seconds: how long a page may take to say that it shows the question.
+    """
+
+    def __init__(
+        self,
+        front: Callable[[], FrontEnd],
+        main_thread: CellThread,
+        new_card: Callable[[], QuestionCard],
+        *,
+        answers: Answers | None = None,
+        read: Callable[[str], str] = lambda prompt: input(prompt),
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        self._front = front
+        self._main_thread = main_thread
+        self._new_card = new_card
+        self._answers = answers
+        self._read = read
+        self._patience = ready_seconds
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether an answer can come at all."""
+        return self._answers is not None or self._front().can_answer
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """The answer; see `engine.asking.Asker`."""
+        front = self._front()
+        if self._answers is not None:
+            recorded = self._answers.recall_answer(question)
+            if recorded is not None:
+                return await self._shown(front, question, recorded)
+        if not front.can_answer:
+            raise CannotAsk(NOBODY)
+        if not front.shows_widgets:
+            answer = await self._by_text(question, "terminal", check)
+        else:
+            answer = await self._by_page(question, check)
+        if self._answers is not None:
+            self._answers.keep_answer(question, answer)
+        return answer
+
+    async def _shown(
+        self, front: FrontEnd, question: Question, answer: QuestionAnswer
+    ) -> QuestionAnswer:
+        """*answer*, leaving in the cell what the recorded run left there."""
+        if front.kind == "kernel":
+            card = self._new_card()
+            await self._main_thread.run(lambda: card.keep(question, answer))
+        return answer
+
+    async def _by_page(self, question: Question, check: Check) -> QuestionAnswer:
+        card = self._new_card()
+        answer: QuestionAnswer | None = None
+        try:
+            # Before it is shown: what the page says of it at once must not be missed.
+            async with self._main_thread.clicks():
+                await self._main_thread.run(lambda: card.show(question, check))
+                if await self._is_seen(card):
+                    answer = await card.answer()
+                    return answer
+            answer = await self._by_text(question, "stdin", check)
+            return answer
+        finally:
+            card.keep(question, answer)
+
+    async def _is_seen(self, card: QuestionCard) -> bool:
+        deadline = monotonic() + self._patience
+        while not card.is_seen():
+            if monotonic() >= deadline:
+                self._patience = 0.0  # nor will it be there for the next question
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)  # `ready` comes on the thread of the messages
+        return True
+
+    async def _by_text(self, question: Question, how: str, check: Check) -> QuestionAnswer:
+        return await self._main_thread.run(lambda: ask_in_text(question, how, self._read, check))
