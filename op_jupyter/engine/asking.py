@@ -79,12 +79,11 @@ class HeadlessAsker:
         """Ask on the terminal."""
         if not self.can_ask:
             raise CannotAsk(NOBODY)
-        called_off = threading.Event()
-        read = _TerminalReader(called_off)
+        read = _TerminalReader()
         try:
             return await asyncio.to_thread(ask_in_text, question, "terminal", read, check)
         finally:
-            called_off.set()
+            read.call_off()
 
 
 NOBODY: Final = (
@@ -112,19 +111,28 @@ def has_terminal() -> bool:
 class _TerminalReader:
     """``input()`` that can be called off: a thread that waits in it could not be."""
 
-    def __init__(self, called_off: threading.Event) -> None:
-        self._called_off = called_off
+    def __init__(self) -> None:
+        self._called_off = False
+        self._reading = threading.Lock()
+
+    def call_off(self) -> None:
+        """Read no more: the next line is somebody else's."""
+        with self._reading:
+            self._called_off = True
 
     def __call__(self, prompt: str) -> str:
         sys.stdout.write(prompt)
         sys.stdout.flush()
-        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
-            if self._called_off.is_set():
+        while True:
+            readable = select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]
+            with self._reading:  # a terminal is readable when a whole line is there
+                if self._called_off:
+                    raise EOFError
+                line = sys.stdin.readline() if readable else None
+            if line == "":
                 raise EOFError
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.rstrip("\n")
+            if line is not None:
+                return line.rstrip("\n")
 
 
 def ask_in_text(
