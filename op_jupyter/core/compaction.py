@@ -76,18 +76,20 @@ def visible_line(dag: Dag, base: str | None) -> list[Node]:
 def select(dag: Dag, base: str | None, keep_from: str | None = None) -> Selection:
     """What to cover of the line up to *base*.
 
-    *keep_from*: the prompt that is being worked on; it stays, and so does the newest response
-    to it, whose results the model has not seen yet.
+    *keep_from*: the prompt that is being worked on; it stays, and so does what the model has
+    not seen yet: the newest response with its results, and what was said since.
     """
     covers: list[str] = []
     keeps: list[str] = []
     line = visible_line(dag, base)
     told = [node for shown in line for node in (*kept_nodes(dag, shown), shown)]
     newest = next((n.id for n in reversed(line) if n.role == "llm" and n.output is not None), None)
-    seen_prompt = False
+    seen_prompt = seen_newest = False
     for node in told:
         seen_prompt = seen_prompt or node.id == keep_from
-        keep = seen_prompt and node.id in (keep_from, newest)
+        seen_newest = seen_newest or node.id == newest
+        unseen = node.role in ("llm", "user") and seen_newest
+        keep = seen_prompt and (node.id == keep_from or unseen)
         (keeps if keep else covers).append(node.id)
     late = [i for node in told if node.id not in keeps for i in _running_beside(dag, node)]
     return Selection(tuple(covers), tuple(keeps), tuple(late))

@@ -26,6 +26,7 @@ from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.context import Frame, executing
 from op_jupyter.engine.gate import Permit, ask_permission
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.results import accepted, bounded_content, text_output
 from op_jupyter.engine.trace import Span
 from op_jupyter.errors import SessionStateError, StoreError
@@ -140,6 +141,7 @@ async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> None:
     except Exception as error:  # noqa: BLE001 -- what the tool tells about itself is foreign code
         output = text_output("failed", f"the call was not run: {_told(error)}")
     _store(call, output)
+    _show_plan(call, output)
     if output.state == "cancelled":
         raise TurnEnd("cancelled", None, f"tool {use.name!r} was cancelled")
 
@@ -355,6 +357,12 @@ def _store(call: _Call, output: ToolOutput) -> None:
         "edited": "edited" in call.metadata.get("permission", {}),
     }
     _show(env, Update("tool_call_finished", finished))
+
+
+def _show_plan(call: _Call, output: ToolOutput) -> None:
+    """Show a plan that is stored."""
+    if output.state == "succeeded" and isinstance(call.env.tools.get(call.use.name), UpdatePlan):
+        _show(call.env, Update("plan_updated", {"steps": call.node.input["steps"]}))
 
 
 def _tell_span(call: _Call, state: ToolState) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ToolNotFound
 from op_jupyter.notebook.namespace import PythonTool
@@ -22,9 +23,8 @@ NO_TOOLS = "none"
 
 def default_tools(shell: Any, session: AgentSession) -> Toolset:
     """What the agent gets unless told otherwise."""
-    return Toolset(
-        [PythonTool(shell, redact=session.recorder.clean), InspectTool(shell), *file_tools()]
-    )
+    python = PythonTool(shell, redact=session.recorder.clean)
+    return Toolset([python, InspectTool(shell), *file_tools(), UpdatePlan()])
 
 
 def chosen_tools(notebook: Notebook, session: AgentSession, names: Sequence[str] | None) -> Toolset:

@@ -20,6 +20,8 @@ from op_jupyter.views.words import (
     arguments_text,
     call_status,
     failure_text,
+    plan_mark,
+    plan_progress,
     stable,
     summary_line,
     with_call_labels,
@@ -67,7 +69,12 @@ def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
             }
             for call in state["calls"]
         ],
+        **({"plan": _plan_steps(state)} if state["plan"] else {}),
     }
+
+
+def _plan_steps(state: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"text": stable(step["text"]), "status": step["status"]} for step in state["plan"]]
 
 
 def _graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -102,12 +109,27 @@ def turn_html(state: Mapping[str, Any]) -> str:
     parts = [
         answer,
         f"<p>{escape(failure)}</p>" if failure else "",
+        _plan(state),
         *(_call(call) for call in state["calls"]),
         _graph(with_call_labels(state)),
         f'<p style="{_FOLD};margin:0"><small>{escape(summary_line(state))}</small></p>',
     ]
     inside = "\n".join(part for part in parts if part)
     return f'<div style="{_FRAME}">\n{inside}\n</div>'
+
+
+def _plan(state: Mapping[str, Any]) -> str:
+    if not state["plan"]:
+        return ""
+    items = "\n".join(
+        f"<li>{escape(plan_mark(step['status']))} {escape(step['text'])}</li>"
+        for step in _plan_steps(state)
+    )
+    title = f"Plan, {plan_progress(state['plan'])}"
+    return (
+        f'<details open style="{_FOLD}"><summary>{title}</summary>\n'
+        f'<ol style="list-style:none">\n{items}\n</ol>\n</details>'
+    )
 
 
 def _call(call: Mapping[str, Any]) -> str:

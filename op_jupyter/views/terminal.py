@@ -14,6 +14,7 @@ from op_jupyter.views.words import (
     arguments_preview,
     call_status,
     failure_text,
+    plan_mark,
     session_nodes,
     stable,
     summary_line,
@@ -24,8 +25,11 @@ _LABEL_CHARS: Final = 60
 
 
 def terminal_lines(state: Mapping[str, Any]) -> list[str]:
-    """The calls in order, the answer or why there is none, and one line of summary."""
+    """Calls in order, the plan, the answer or why there is none, and one line of summary."""
     lines = [call_line(call) for call in state["calls"]]
+    if state["plan"]:
+        steps = (f"{plan_mark(step['status'])} {stable(step['text'])}" for step in state["plan"])
+        lines += ["", *steps]
     said = visible(state["answer"]).strip() or failure_text(state)
     if said:
         lines += ["", *said.split("\n"), ""]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
@@ -123,6 +123,19 @@ def arguments_preview(name: str, arguments: str) -> str:
         case pairs:
             shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in pairs)
             return one_line(stable(", ".join(shown)), _PREVIEW_CHARS)
+
+
+_BOXES: Final = {"completed": "☑", "done": "☑", "in_progress": "▶"}
+
+
+def plan_mark(status: str) -> str:
+    """A step of a plan as a box, for text."""
+    return _BOXES.get(status, "☐")
+
+
+def plan_progress(steps: Sequence[Mapping[str, Any]]) -> str:
+    """How many steps of a plan are done: ``2 of 3``."""
+    return f"{sum(step['status'] in ('completed', 'done') for step in steps)} of {len(steps)}"
 
 
 def with_call_labels(state: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -58,9 +58,21 @@ def test_a_turn_without_an_answer_says_why(end: Wire, expected: str) -> None:
     assert expected.split("\n")[0] in turn_html(state)
 
 
+def test_the_plan_is_a_checklist_and_left_out_where_there_is_none() -> None:
+    html = turn_html(state_of(stories.completed()))
+    assert "<summary>Plan, 2 of 4</summary>" in html
+    assert "<li>☑ Sum revenue by month</li>" in html
+    assert "<li>▶ Explain the outliers</li>" in html
+    story = Story().start().tell("plan_updated", steps=[{"text": "<b>", "status": "pending"}])
+    assert "<li>☐ &lt;b&gt;</li>" in turn_html(state_of(story.finish("ok")))
+    assert "plan" not in turn_json(state_of(Story().start().finish("ok")))
+
+
 def test_the_json_has_the_shape_that_the_lab_extension_reads() -> None:
     bundle = turn_json(state_of(stories.completed()))
-    assert list(bundle) == ["version", "answer_markdown", "status", "summary", "graph", "calls"]
+    members = ["version", "answer_markdown", "status", "summary", "graph", "calls", "plan"]
+    assert list(bundle) == members
+    assert bundle["plan"][0] == {"text": "Sum revenue by month", "status": "completed"}
     assert (bundle["version"], bundle["status"]) == (1, "completed")
     assert bundle["calls"][1] == {
         "name": "python",

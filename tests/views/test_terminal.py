@@ -21,7 +21,8 @@ def test_calls_answer_and_summary_follow_each_other() -> None:
     lines = lines_of(stories.completed())
     assert lines[0] == "[update_plan] 4 steps: done"
     assert lines[2] == '[read_file] path="notes/2023.md": failed'
-    assert lines[4] == "## Two months stand out"
+    assert lines[3:8] == ["", "☑ Sum revenue by month", *lines[5:8]]
+    assert lines[9] == "## Two months stand out"
     assert lines[-1].startswith("OpenProgram: completed")
 
 
