@@ -128,7 +128,7 @@ def node_view(node: Node) -> dict[str, Any]:
         "id": node.id,
         "seq": node.seq,
         "role": node.role,
-        "kind": _KINDS.get(node.role) or node.metadata.get("kind", "function"),
+        "kind": _KINDS.get(node.role) or _shown_kind(node),
         "name": node.name,
         "label": clip(str(node.metadata.get("label", ""))),
         "status": node.status,
@@ -140,6 +140,12 @@ def node_view(node: Node) -> dict[str, Any]:
         if source in node.metadata:
             view[key] = node.metadata[source]
     return view
+
+
+def _shown_kind(node: Node) -> str:
+    """A sub-agent's task is shown as what it is to its parent: a call."""
+    kind = str(node.metadata.get("kind", "function"))
+    return "function" if kind == "agent" else kind
 
 
 _KINDS: Final = {"user": "user", "llm": "model"}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from op_jupyter.core.agents import AGENT_TOOLS
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.engine import context, hooks
 from op_jupyter.engine.context import Frame
@@ -161,11 +162,11 @@ def _anonymous(
 
 
 def session_tools() -> Toolset:
-    """The tools that `agent` uses when it is given none."""
+    """The tools that `agent` uses when it is given none: sub-agents are for a person's turn."""
     frame, ambient = context.current_frame(), context.current_session()
-    if frame is not None:
-        return frame.session.tools
-    return Toolset(()) if ambient is None else ambient.agent.tools
+    session = frame.session if frame is not None else None if ambient is None else ambient.agent
+    offered = () if session is None else session.tools
+    return Toolset(tool for tool in offered if tool.spec.name not in AGENT_TOOLS)
 
 
 @contextmanager

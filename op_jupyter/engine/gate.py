@@ -65,6 +65,7 @@ def rules_of(session: AgentSession) -> list[Rule]:
     """The rules in force: the user's own, and the session's."""
     kinds = session.rules
     return [
+        *(() if session.bounds is None else session.bounds.rules()),
         *session.user_rules,
         *(parse_rule(text, "allow") for text in kinds["allow"]),
         *(parse_rule(text, "deny") for text in kinds["deny"]),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase, may_follow
 from op_jupyter.core.updates import Update
 from op_jupyter.engine.recorder import Recorder
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.session import TurnStart
 
 KEEP_HEAD: Final = "KEEP_HEAD"
 """As the base of a turn: go on from the head, whatever it is by then."""
@@ -25,7 +28,11 @@ class PendingCard:
 
 @dataclass(slots=True, eq=False)
 class LiveTurn:
-    """In memory only; a snapshot shows it, a restart forgets it."""
+    """In memory only; a snapshot shows it, a restart forgets it.
+
+    Attributes:
+        start: what a person's turn was started with, for its sub-agents.
+    """
 
     id: str
     recorder: Recorder
@@ -34,6 +41,7 @@ class LiveTurn:
     phase: Phase = Phase.STARTING
     step: int = 0
     pending: PendingCard | None = None
+    start: TurnStart | None = None
     begun: bool = False
     cancelling: bool = False
     task: asyncio.Task[Outcome] | None = None

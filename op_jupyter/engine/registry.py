@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Final
 
 from op_jupyter.engine import hooks
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.store.base import Store
+
+MAX_SESSION_ID_CHARS: Final = 128
+OPEN_SECONDS: Final = 2.0
+"""How long to wait for a sub-agent's session, which may be on its way to being closed."""
 
 
 @dataclass(slots=True)
@@ -40,6 +45,7 @@ def acquire(
             opened = store.open(session_id, "write", timeout=timeout, force=force)
             session = AgentSession(opened)
             session.store_path = store.path(session_id)
+            session.home = _Home(store)
             try:
                 hooks.guard(session)
             except OpenProgramError:
@@ -61,3 +67,23 @@ def release(session: AgentSession) -> None:
                     return
                 del _open[key]
     session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Sub-agents' sessions, in the store of their parent's (see `agents.Home`)."""
+
+    store: Store
+
+    def create(self, session_id: str, **meta: object) -> str:
+        """Reserve a session: of that id, when it is free and not too long."""
+        free = len(session_id) <= MAX_SESSION_ID_CHARS and not self.store.exists(session_id)
+        return self.store.create_session(session_id if free else None, **meta)
+
+    def acquire(self, session_id: str) -> AgentSession:
+        """Open it."""
+        return acquire(self.store, session_id, timeout=OPEN_SECONDS)
+
+    def release(self, session: AgentSession) -> None:
+        """Close it."""
+        release(session)

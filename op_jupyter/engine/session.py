@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from op_jupyter.core.agents import AgentMessage
 from op_jupyter.core.compaction import is_summary, rewind_target
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock, message_from_json
-from op_jupyter.core.nodes import Turn, TurnStatus
+from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
 from op_jupyter.core.rules import Rule
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
+from op_jupyter.engine import loop
+from op_jupyter.engine.agents import Agent, Agents, Bounds, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.compaction import (
@@ -111,6 +114,9 @@ class AgentSession:
         answer_timeout: seconds until a card that nobody answers is a denial; None: never.
         store_path: the session's folder, which no tool may write; None in memory.
         trace: where spans of its calls go.
+        agents: its sub-agents.
+        home: where their sessions are kept; None: it can have none.
+        bounds: of a sub-agent's session, what its parent may.
     """
 
     def __init__(
@@ -135,6 +141,9 @@ class AgentSession:
         self.answer_timeout: float | None = None
         self.store_path: Path | None = None
         self.trace = Trace(store.session_id)
+        self.agents = Agents(self)
+        self.home: Home | None = None
+        self.bounds: Bounds | None = None
         self._active: LiveTurn | None = None
         self._calls: dict[str, LiveTurn] = {}
         self._last: LiveTurn | None = None
@@ -162,7 +171,7 @@ class AgentSession:
     def permission_mode(self) -> PermissionMode:
         """What runs without asking."""
         mode: PermissionMode = self.dag.meta.get("mode", DEFAULT_MODE)
-        return mode
+        return mode if self.bounds is None else self.bounds.mode(mode)
 
     @property
     def rules(self) -> Mapping[str, list[str]]:
@@ -185,6 +194,11 @@ class AgentSession:
     def active_turn_id(self) -> str | None:
         """The turn that `start_turn` would answer `Busy` for."""
         return None if self._active is None else self._active.id
+
+    @property
+    def active_turn(self) -> LiveTurn | None:
+        """That turn, for what runs inside it."""
+        return self._active
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call *listener* with every update; returns what ends that."""
@@ -333,6 +347,21 @@ class AgentSession:
         """Change what runs without asking, from the next call on; kept with the session."""
         self.recorder.set_meta(mode=mode)
 
+    async def sub_agents(self) -> list[tuple[Agent, Node]]:
+        """Each sub-agent with the node of its latest task, in the order they were made."""
+        return self.agents.listed()
+
+    async def deliver_agent_message(self, message: AgentMessage) -> bool:
+        """Put a message into the mailbox: the next model call of a person's turn is told.
+
+        It never starts a turn.  False: a message of that id was delivered before.
+
+        Raises:
+            UsageError: it is empty, or has 4,000 tokens or more.
+            StoreError: it could not be stored, and is not delivered.
+        """
+        return self.agents.deliver(message)
+
     def add_rule(self, kind: str, rule: str) -> None:
         """Add a rule to ``allow`` or ``deny``; kept with the session."""
         rules = dict(self.rules)
@@ -426,9 +455,14 @@ class AgentSession:
             turn.cancel()
             if turn.task is not None:
                 await turn.ended.wait()
+        await self.agents.shutdown()
 
     def close(self) -> None:
-        """Flush and free the writer's lock."""
+        """Stop the sub-agents, flush and free the writer's lock."""
+        if self.agents.running and not loop.on_background_loop():
+            loop.run_sync(self.agents.shutdown)
+        else:
+            self.agents.interrupt_all()
         self.trace.flush()
         self.store.close()
 

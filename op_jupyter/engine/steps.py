@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from op_jupyter.core.agents import WAIT_AGENT, WAITS_IN_A_ROW
 from op_jupyter.core.keys import canonical_arguments
 from op_jupyter.core.messages import (
     Block,
@@ -38,7 +39,7 @@ from op_jupyter.engine.responses import sound_calls
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import ToolEnv, TurnEnd, run_tool_call, store_not_run
 from op_jupyter.errors import ProtocolError, ProviderError, StoreError
-from op_jupyter.tools.base import MainThread
+from op_jupyter.tools.base import MainThread, ToolOutput
 from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -110,15 +111,25 @@ class Progress:
     node: Node | None = None
     text: str = ""
     model: str = ""
+    waits: int = 0
     _last_call: tuple[str, str] | None = None
     _repeats: int = 0
 
     def count(self, use: ToolUseBlock) -> int:
         """How often this very call was asked for in a row, now included."""
+        if use.name == WAIT_AGENT:  # to ask again is the use of it; see `count_wait`
+            self._repeats, self._last_call = 1, None
+            return 1
         key = (use.name, canonical_arguments(use.arguments))
         self._repeats = self._repeats + 1 if key == self._last_call else 1
         self._last_call = key
         return self._repeats
+
+    def count_wait(self, use: ToolUseBlock, output: ToolOutput) -> int:
+        """How many waits in a row, *use* included, had no result."""
+        vain = isinstance(output.value, Mapping) and output.value.get("timed_out") is True
+        self.waits = self.waits + 1 if use.name == WAIT_AGENT and vain else 0
+        return self.waits
 
     def add(self, done: ResponseDone) -> None:
         """Count one model call."""
@@ -156,6 +167,8 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
         if not plan.nested:
             plan.turn.step = step
         plan.enter(Phase.RUNNING_MODEL)
+        if plan.spine:
+            plan.session.agents.drain(plan.turn.id)
         node, done = await _model_step(plan, added, own, step, progress)
         progress.node = node
         progress.add(done)
@@ -194,7 +207,10 @@ async def _run_tools(
                 text = f"doom loop detected for tool '{use.name}'"
                 store_not_run(env, use, "failed", text)
                 raise TurnEnd("failed", "doom_loop", text)
-            await run_tool_call(env, use)
+            output = await run_tool_call(env, use)
+            if progress.count_wait(use, output) >= WAITS_IN_A_ROW:
+                text = f"{WAIT_AGENT} timed out {WAITS_IN_A_ROW} times in a row"
+                raise TurnEnd("failed", "doom_loop", text)
         except BaseException:
             # The first cause is the one that counts; a store that fails again adds nothing.
             for mate in uses[index + 1 :]:
@@ -210,7 +226,8 @@ async def _model_step(
 
     What does not fit is made to fit by one compaction at most.
     """
-    predecessor = own or plan.predecessor
+    # A message of a sub-agent may stand between two steps of a conversation.
+    predecessor = plan.session.dag.head if plan.spine else own or plan.predecessor
     prepared = _prepare(plan, content, own)
     summary = await _compact(plan, prepared, progress) if prepared.too_large else None
     if summary is not None:

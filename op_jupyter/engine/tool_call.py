@@ -100,8 +100,8 @@ class _Call:
     in_spite: ToolOutput | None = None
 
 
-async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
-    """Run one call and store its result.
+async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> ToolOutput:
+    """Run one call, store its result, and return it.
 
     Raises:
         TurnEnd: the person denied it, or the tool reported `cancelled`.
@@ -110,7 +110,7 @@ async def run_tool_call(env: ToolEnv, use: ToolUseBlock) -> None:
         CancelledError: with the result stored as cancelled.
     """
     with env.session.trace.span("tool_call", _attributes(env, use)) as span:
-        await _run_traced(env, use, span)
+        return await _run_traced(env, use, span)
 
 
 def _attributes(env: ToolEnv, use: ToolUseBlock) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _attributes(env: ToolEnv, use: ToolUseBlock) -> dict[str, Any]:
     }
 
 
-async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> None:
+async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> ToolOutput:
     arguments = _parse(use.arguments)
     call = _begin(env, use, arguments, span)
     try:
@@ -144,6 +144,7 @@ async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> None:
     _show_plan(call, output)
     if output.state == "cancelled":
         raise TurnEnd("cancelled", None, f"tool {use.name!r} was cancelled")
+    return output
 
 
 def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) -> None:

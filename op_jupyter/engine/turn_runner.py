@@ -40,7 +40,10 @@ COMPACTION: Final = "compaction of the conversation"
 async def run_turn(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Outcome:
     """Run *turn* to its end; never raises, whatever goes wrong."""
     progress, started = Progress(), monotonic()
+    turn.start = start
     outcome = await _outcome(session, turn, start, progress)
+    if outcome.status == "cancelled":
+        session.agents.interrupt_all()  # stop means stop
     outcome = _store_end(session, turn, outcome, progress)
     turn.phase = Phase(outcome.status)
     turn.publish(Update("turn_finished", _finished(outcome, monotonic() - started)))

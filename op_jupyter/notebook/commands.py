@@ -14,6 +14,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine.agent_tools import agent_line
 from op_jupyter.engine.compaction import CompactionStart
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
@@ -27,6 +28,8 @@ from op_jupyter.views.text import count, one_line, visible
 from op_jupyter.views.words import LOOKS
 
 _LABEL_CHARS: Final = 70
+_SUB_AGENTS: Final = 200
+"""So many sessions of sub-agents may be newer; `%agent agents` lists those, of one session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ def _session_words(info: SessionInfo) -> str:
 def sessions(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
     """List the sessions there are."""
     here = notebook.session.session_id
-    listed = notebook.store.sessions(args.limit)
+    found = notebook.store.sessions(args.limit + _SUB_AGENTS)
+    listed = [info for info in found if info.source != "agent"][: args.limit]
     if not listed:
         return Said("There are no sessions yet; a %%agent cell makes the first.")
     lines = [f"{'*' if info.id == here else ' '} {_session_words(info)}" for info in listed]
@@ -163,7 +167,8 @@ def _line(node: Node) -> str:
     word = LOOKS.get(node.status, ("", node.status))[1]
     told = "" if node.status == "completed" else f" [{word}]"
     if node.role == "user":
-        return f"you: {one_line(node_details(node)['input'], _LABEL_CHARS)}"
+        who = visible(node.name) if node.metadata.get("agent") else "you"
+        return f"{who}: {one_line(node_details(node)['input'], _LABEL_CHARS)}"
     said = node_details(node)["output"] or node_details(node)["input"]
     return f"{visible(node.name)}{told}: {one_line(said, _LABEL_CHARS)}"
 
@@ -250,6 +255,14 @@ def rewind(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
         return Said("The conversation already ends there.")
     where = "at its beginning" if target is None else f"after {_line(session.dag.node(target))}"
     return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.")
+
+
+@arguments("agent agents")
+def agents(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """List the sub-agents of this session, and the sessions that they work in."""
+    listed = run_sync(notebook.session.sub_agents)
+    lines = [f"{agent_line(agent, node)} (session {agent.session_id})" for agent, node in listed]
+    return Said(visible("\n".join(lines)) or "There are no sub-agents in this session.")
 
 
 # -- permissions
@@ -363,6 +376,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "history": history,
     "dag": dag,
     "show": show,
+    "agents": agents,
     "compact": compact,
     "rewind": rewind,
     "mode": mode,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from op_jupyter.engine.agent_tools import agent_tools
 from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ToolNotFound
@@ -24,7 +25,9 @@ NO_TOOLS = "none"
 def default_tools(shell: Any, session: AgentSession) -> Toolset:
     """What the agent gets unless told otherwise."""
     python = PythonTool(shell, redact=session.recorder.clean)
-    return Toolset([python, InspectTool(shell), *file_tools(), UpdatePlan()])
+    return Toolset(
+        [python, InspectTool(shell), *file_tools(), UpdatePlan(), *agent_tools()],
+    )
 
 
 def chosen_tools(notebook: Notebook, session: AgentSession, names: Sequence[str] | None) -> Toolset:

@@ -1,0 +1,437 @@
+"""The sub-agents of one session, and the mailbox through which they answer.
+
+A sub-agent is a session of its own with the same loop.  Each task of one is a node of the
+parent's graph, stored before it starts; its end is stored there before anybody hears of it.  So
+the mailbox is no more than the ended tasks whose message the conversation does not hold yet, and
+the same after a restart: the message of a task has one id, and a graph takes an id once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from op_jupyter.core.agents import (
+    AGENT,
+    AGENT_TOOLS,
+    AT_ONCE,
+    SUB_AGENT_CALLS,
+    AgentMessage,
+    at_most,
+    message_end,
+    message_node_id,
+    message_of,
+    node_end,
+    too_long,
+)
+from op_jupyter.core.messages import TextBlock, block_to_json
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.permissions import PermissionMode
+from op_jupyter.core.rules import Rule
+from op_jupyter.core.turn import Outcome
+from op_jupyter.core.updates import Update, clip
+from op_jupyter.engine import context
+from op_jupyter.engine.asking import HeadlessAsker
+from op_jupyter.engine.gate import rules_of
+from op_jupyter.engine.live import KEEP_HEAD
+from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
+from op_jupyter.errors import EmptyInput, OpenProgramError, SessionStateError, UsageError
+from op_jupyter.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.session import AgentSession, TurnStart
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 10.0
+
+
+class Home(Protocol):
+    """Where sub-agents' sessions live: beside their parent's."""
+
+    def create(self, session_id: str, **meta: object) -> str:
+        """Reserve a session of about that id, and return its id."""
+
+    def acquire(self, session_id: str) -> AgentSession:
+        """Open it."""
+
+    def release(self, session: AgentSession) -> None:
+        """Close it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a sub-agent's session may at most: what its parent may, at any moment."""
+
+    parent: AgentSession
+
+    def mode(self, own: PermissionMode) -> PermissionMode:
+        """*own*, or the parent's when that is stricter."""
+        return at_most(own, self.parent.permission_mode)
+
+    def rules(self) -> Sequence[Rule]:
+        """The rules that hold for the parent."""
+        return rules_of(self.parent)
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """One sub-agent.
+
+    Attributes:
+        run: node of its latest task.
+        doing: what it did last, for a list.
+        ended: set while it does nothing.
+    """
+
+    id: str
+    session_id: str
+    run: str
+    doing: str = ""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    work: asyncio.Task[Outcome] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it works at a task now."""
+        return self.work is not None
+
+
+class Agents:
+    """The sub-agents of *session*.  Used on the background loop alone, but for `running`."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._known: dict[str, Agent] | None = None
+        self._mailbox: deque[str] = deque()
+        self.arrived = asyncio.Event()
+
+    # -- what there is
+
+    @property
+    def running(self) -> list[Agent]:
+        """Those that work at a task now."""
+        return [agent for agent in (self._known or {}).values() if agent.running]
+
+    def listed(self) -> list[tuple[Agent, Node]]:
+        """Each sub-agent with the node of its latest task, in the order they were made."""
+        return [(a, self._session.dag.node(a.run)) for a in self._all().values()]
+
+    def get(self, agent_id: str) -> Agent:
+        """The sub-agent of that id.
+
+        Raises:
+            UsageError: there is none.
+        """
+        agent = self._all().get(agent_id)
+        if agent is None:
+            known = ", ".join(self._all()) or "none yet"
+            raise UsageError(f"there is no sub-agent {agent_id!r:.60}; there are: {known}")
+        return agent
+
+    def _all(self) -> dict[str, Agent]:
+        """Read from the graph once: after a restart, that is where they are."""
+        if self._known is None:
+            self._known = {}
+            dag = self._session.dag
+            for node in dag:
+                if node.metadata.get("kind") != AGENT:
+                    continue
+                self._note(node)
+                if node.status != "running" and message_node_id(node.id) not in dag.nodes:
+                    self._mailbox.append(node.id)
+        return self._known
+
+    def _note(self, node: Node) -> Agent | None:
+        """Know the sub-agent that *node* is a task of; None for a message from outside."""
+        assert self._known is not None
+        agent_id, session_id = node.metadata["agent_id"], node.metadata.get("session_id")
+        if session_id is None:
+            return None
+        agent = self._known.get(agent_id)
+        if agent is None:
+            agent = self._known[agent_id] = Agent(agent_id, session_id, node.id)
+            agent.ended.set()
+        agent.run = node.id
+        return agent
+
+    # -- tasks
+
+    def spawn(self, start: TurnStart, caller: str, message: str, mode: PermissionMode) -> Agent:
+        """Make a sub-agent and have it work at *message*; *caller* is the node that asked.
+
+        Raises:
+            UsageError: the message is empty or too long.
+            SessionStateError: too many run, or this session can have none.
+            StoreError: it could not be recorded, and was not started.
+        """
+        home = self._check(message)
+        known = self._all()
+        agent_id = f"agent-{len(known) + 1}"
+        session_id = home.create(
+            f"{self._session.session_id}.{agent_id}",
+            source="agent",
+            title=clip(message),
+            mode=at_most(mode, self._session.permission_mode),
+            parent={"session_id": self._session.session_id, "node_id": caller},
+        )
+        node = self._record(caller, message, agent_id, session_id)
+        agent = self._note(node)
+        assert agent is not None
+        self._begin(agent, start, message)
+        return agent
+
+    def follow_up(self, start: TurnStart, caller: str, agent_id: str, message: str) -> Agent:
+        """Give a sub-agent that is done another task; it remembers the earlier ones.
+
+        Raises:
+            UsageError: there is no such sub-agent; the message is empty or too long.
+            SessionStateError: it still works, or too many others do.
+            StoreError: it could not be recorded, and was not started.
+        """
+        agent = self.get(agent_id)
+        if agent.running:
+            raise SessionStateError(
+                f"{agent_id} is still working; wait for it with wait_agent, or stop it with "
+                "interrupt_agent"
+            )
+        self._check(message)
+        self._note(self._record(caller, message, agent_id, agent.session_id))
+        self._begin(agent, start, message)
+        return agent
+
+    def _check(self, message: str) -> Home:
+        if not message.strip():
+            raise EmptyInput("the message is empty; write what the sub-agent should do")
+        if problem := too_long(message):
+            raise UsageError(problem)
+        if len(busy := self.running) >= AT_ONCE:
+            names = ", ".join(agent.id for agent in busy)
+            raise SessionStateError(
+                f"{AT_ONCE} sub-agents work already ({names}); wait for one with wait_agent, or "
+                "stop one with interrupt_agent"
+            )
+        if self._session.home is None:
+            raise SessionStateError("this session cannot have sub-agents: it has no store")
+        return self._session.home
+
+    def _record(self, caller: str, message: str, agent_id: str, session_id: str) -> Node:
+        return self._session.recorder.append(
+            Node(
+                id=self._session.new_id("task"),
+                role="code",
+                name=agent_id,
+                input={"message": message},
+                caller=caller,
+                metadata={
+                    "kind": AGENT,
+                    "turn_id": self._session.dag.node(caller).turn_id,
+                    "agent_id": agent_id,
+                    "session_id": session_id,
+                    "label": clip(message),
+                },
+            )
+        )
+
+    def _begin(self, agent: Agent, start: TurnStart, message: str) -> None:
+        agent.ended.clear()
+        agent.doing = "starting"
+        # What runs in the parent's turn is no part of the sub-agent's.
+        fresh = contextvars.copy_context()
+        fresh.run(context.install, None)
+        agent.work = asyncio.get_running_loop().create_task(
+            self._work(agent, start, message), context=fresh
+        )
+        # A task that is stopped before its first step runs no code of its own.
+        agent.work.add_done_callback(lambda work: self._end(agent, _ended(work)))
+
+    async def _work(self, agent: Agent, start: TurnStart, message: str) -> Outcome:
+        try:
+            return await self._turn(agent, start, message)
+        except OpenProgramError as error:
+            return Outcome("failed", code="actor_stopped", message=error.message)
+        except Exception as error:
+            log.warning("task %s of %s failed", agent.run, agent.id, exc_info=True)
+            told = f"{type(error).__name__}: {error}"
+            return Outcome("failed", code="actor_stopped", message=told)
+
+    async def _turn(self, agent: Agent, start: TurnStart, message: str) -> Outcome:
+        home = self._session.home
+        assert home is not None
+        # Opening and closing wait for the disk.
+        child = await asyncio.to_thread(home.acquire, agent.session_id)
+        forget = child.subscribe(lambda envelope: self._watch(agent, envelope.update))
+        try:
+            self._host(child)
+            task = replace(
+                start,
+                content=(TextBlock(message),),
+                client_request_id=agent.run,
+                tools=Toolset(t for t in start.tools if t.spec.name not in AGENT_TOOLS),
+                max_steps=SUB_AGENT_CALLS,
+                base=KEEP_HEAD,
+                asker=HeadlessAsker(),
+                world=_world_of(child),
+                metadata={},
+            )
+            return (await child.run_turn(task))[1]
+        finally:
+            forget()
+            await asyncio.shield(asyncio.to_thread(home.release, child))
+
+    def _host(self, child: AgentSession) -> None:
+        parent = self._session
+        child.workspace = parent.workspace
+        child.bounds = Bounds(parent)
+        child.allow_everything = parent.allow_everything
+
+    def _watch(self, agent: Agent, update: Update) -> None:
+        if update.kind == "phase_changed":
+            agent.doing = f"step {update.data['step']}, {update.data['phase'].replace('_', ' ')}"
+        elif update.kind == "tool_call_started":
+            agent.doing = f"runs {clip(update.data['name'])}"
+
+    def _end(self, agent: Agent, outcome: Outcome) -> None:
+        status, output = node_end(outcome, agent.session_id)
+        usage = outcome.usage
+        try:
+            self._session.recorder.finish(
+                agent.run,
+                status=status,
+                output=output,
+                metadata={
+                    "steps": outcome.steps,
+                    "gen_ai.usage.input_tokens": usage.input_tokens,
+                    "gen_ai.usage.output_tokens": usage.output_tokens,
+                },
+            )
+            self._arrive(agent.run)
+        except OpenProgramError as error:
+            # Not stored, so not told; at the next opening it is one that was interrupted.
+            log.warning("the end of %s could not be stored: %s", agent.run, error.message)
+        finally:
+            agent.work, agent.doing = None, ""
+            agent.ended.set()
+
+    # -- the mailbox
+
+    def _arrive(self, node_id: str) -> None:
+        self._all()
+        if node_id not in self._mailbox:
+            self._mailbox.append(node_id)
+        self.arrived.set()
+
+    def deliver(self, message: AgentMessage) -> bool:
+        """Store a message and put it into the mailbox; False when it was delivered before.
+
+        Raises:
+            UsageError: it is empty or too long.
+            StoreError: it could not be stored, and is not delivered.
+        """
+        if not message.text.strip():
+            raise EmptyInput("the message is empty")
+        if problem := too_long(message.text):
+            raise UsageError(problem)
+        if message.id in self._session.dag.nodes:
+            return False
+        status, output = message_end(message)
+        self._session.recorder.append(
+            Node(
+                id=message.id,
+                role="code",
+                name=message.sender,
+                output=output,
+                status=status,
+                predecessor=self._session.dag.head,
+                metadata={"kind": AGENT, "agent_id": message.sender, "label": clip(message.task)},
+            )
+        )
+        self._arrive(message.id)
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """How many messages the conversation does not hold yet."""
+        self._all()
+        return len(self._mailbox)
+
+    def drain(self, turn_id: str) -> None:
+        """Store every message that has arrived as a part of the conversation, one by one.
+
+        Raises:
+            StoreError: one could not be stored; it and those after it stay in the mailbox.
+        """
+        self._all()
+        self.arrived.clear()
+        session = self._session
+        while self._mailbox:
+            message = message_of(session.dag.node(self._mailbox[0]))
+            session.recorder.append(
+                Node(
+                    id=message_node_id(message.id),
+                    role="user",
+                    name=message.sender,
+                    input=[block_to_json(TextBlock(message.render()))],
+                    status="completed",
+                    predecessor=session.dag.head,
+                    metadata={"turn_id": turn_id, "label": clip(message.text), "agent": True},
+                ),
+                advance_head=True,
+            )
+            self._mailbox.popleft()
+
+    # -- waiting and stopping
+
+    async def wait(self, agents: Sequence[Agent], timeout: float) -> bool:
+        """Wait until one of *agents* is done, at most *timeout* seconds; False: none is yet."""
+        if not agents or not all(agent.running for agent in agents):
+            return True
+        waits = [asyncio.ensure_future(agent.ended.wait()) for agent in agents]
+        try:
+            done, _ = await asyncio.wait(
+                waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return bool(done)
+
+    def interrupt(self, agent: Agent) -> bool:
+        """Have a sub-agent stop; False when it does nothing."""
+        if agent.work is None:
+            return False
+        agent.work.cancel()
+        return True
+
+    def interrupt_all(self) -> None:
+        """Have all of them stop."""
+        for agent in self.running:
+            self.interrupt(agent)
+
+    async def shutdown(self) -> None:
+        """Stop all of them, and wait until their ends are stored."""
+        stopping = self.running
+        self.interrupt_all()
+        if stopping:
+            ends = [asyncio.ensure_future(agent.ended.wait()) for agent in stopping]
+            await asyncio.wait(ends, timeout=STOP_SECONDS)
+
+
+def _ended(work: asyncio.Task[Outcome]) -> Outcome:
+    if work.cancelled():
+        return Outcome("cancelled", message="the task was stopped")
+    return work.result()
+
+
+def _world_of(child: AgentSession) -> WorldState:
+    return WorldState(
+        {
+            "workspace": lambda: workspace_section(child.workspace),
+            "permissions": lambda: mode_section(child.permission_mode),
+        }
+    )
