@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from op_jupyter.views.bundle import css, esm
+from op_jupyter.views.bundle import css, esm, question_esm
 
 CHROMIUM_ARGS: Final = [
     "--no-sandbox",
@@ -40,14 +40,14 @@ main{width:860px;padding:8px}</style><style>%s</style></head>
 <body class="%s" data-jp-theme-light="%s"><main><h1 hidden>Notebook</h1><div id="out"></div></main>
 </body></html>"""
 
-_START: Final = """async (source) => {
+_START: Final = """async ([source, traits]) => {
   const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
   const module = (await import(url)).default;
   window.sent = [];
   const listeners = [];
   window.saved = {status: "running"};
   window.model = {
-    get: (key) => (key === "state" ? window.saved : undefined),
+    get: (key) => (key === "state" ? window.saved : traits[key]),
     set() {}, save_changes() {},
     on: (event, callback) => listeners.push([event, callback]),
     off: (event, callback) => {
@@ -73,7 +73,14 @@ _START: Final = """async (source) => {
 class ViewPage:
     """One rendered view, and the messages that pass between it and its kernel."""
 
-    def __init__(self, page: Any, theme: str = "light") -> None:
+    def __init__(
+        self,
+        page: Any,
+        theme: str = "light",
+        *,
+        module: str | None = None,
+        traits: dict[str, Any] | None = None,
+    ) -> None:
         self.page = page
         self.problems: list[str] = []
         page.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -84,7 +91,7 @@ class ViewPage:
         if not flag:
             html = html.replace(' data-jp-theme-light=""', "")
         page.set_content(html)
-        page.evaluate(_START, esm())
+        page.evaluate(_START, [module or esm(), traits or {}])
 
     def _note_request(self, request: Any) -> None:
         if not request.url.startswith(("blob:", "data:", "about:")):
@@ -110,3 +117,10 @@ class ViewPage:
     def load(self, state: dict[str, Any], **more: Any) -> None:
         """Answer ``ready`` with *state*."""
         self.deliver({"kind": "snapshot", "state": state, "now_ms": 0, "expired": False, **more})
+
+
+class QuestionPage(ViewPage):
+    """The form of one question, and no Jupyter around it."""
+
+    def __init__(self, page: Any, question: dict[str, Any]) -> None:
+        super().__init__(page, module=question_esm(), traits={"question": question})
