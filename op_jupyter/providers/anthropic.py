@@ -66,6 +66,11 @@ class AnthropicProvider:
     def capabilities(self) -> Capabilities:
         return self._profile.capabilities
 
+    @property
+    def profile(self) -> EndpointProfile:
+        """The endpoint that it asks."""
+        return self._profile
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
         client = await self._ready_client()
         schema = self._native_schema(request.response_schema)

@@ -8,8 +8,10 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from op_jupyter.core.messages import ModelDelta, ModelRequest
+from op_jupyter.errors import ContextOverflow, InvalidRequest
 from op_jupyter.providers.anthropic import AnthropicProvider
 from op_jupyter.providers.base import Capabilities
+from op_jupyter.providers.local_format import stream_format
 from op_jupyter.providers.local_profile import CONTEXT_TOKENS, endpoint, prepare
 from op_jupyter.providers.local_server import shared_server
 
@@ -50,6 +52,16 @@ class LocalProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
         client = await self._connected()
+        if request.response_schema is not None and not request.tools:
+            try:
+                async with aclosing(stream_format(request, client.profile)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                return
+            except ContextOverflow:
+                raise
+            except InvalidRequest:
+                pass  # no grammar can be made of this schema: it is asked for in words
         async with aclosing(client.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
