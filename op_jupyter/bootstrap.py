@@ -24,6 +24,7 @@ from op_jupyter.providers.recorded import (
     parse_replay_mode,
 )
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
+from op_jupyter.tools.skills import SkillFolders
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
@@ -70,8 +71,21 @@ def guard(session: AgentSession, chosen: Settings | None = None) -> None:
     session.user_rules = user_rules(chosen)
     session.allow_everything = chosen.allow_everything
     session.answer_timeout = chosen.answer_timeout
+    session.protected = _protected(chosen, session.workspace)
     if chosen.allow_everything:
         log.warning(EVERYTHING)
+
+
+def _protected(chosen: Settings, workspace: Path) -> tuple[Path, ...]:
+    """What no tool may write: skills would be followed, and settings allow things."""
+    settings_file = () if chosen.file == Path() else (chosen.file,)
+    return (*skill_folders(chosen, workspace).roots, *settings_file)
+
+
+def skill_folders(chosen: Settings, workspace: Path) -> SkillFolders:
+    """The skill folders that the settings name."""
+    roots = [workspace / Path(root).expanduser() for root in chosen.skill_roots]
+    return SkillFolders([Path(os.path.normpath(root)) for root in roots], Path.home())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
-``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]`` and one
-``[endpoints.NAME]`` for each server.
+``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]``,
+``[skills] roots = [...]`` and one ``[endpoints.NAME]`` for each server.
 One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for CI.
 """
 
@@ -39,6 +39,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("off", "record", "replay", "auto"),
     "mode": ("read_only", "accept_edits", "auto"),
 }
+SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
 
 
@@ -58,6 +59,7 @@ class Settings:
         allow, deny: permission rules of the user's file.
         endpoints: the servers that *file* names.
         allow_everything: the switch for CI is set.
+        skill_roots: folders of skills; relative ones start at the workspace.
     """
 
     values: Mapping[str, Setting]
@@ -66,6 +68,7 @@ class Settings:
     file: Path = field(default_factory=Path)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     allow_everything: bool = False
+    skill_roots: tuple[str, ...] = SKILL_ROOTS
 
     @property
     def answer_timeout(self) -> float | None:
@@ -96,6 +99,7 @@ def load_settings(
     path = config_file(environ)
     from_file = _read_file(path)
     permissions = from_file.pop("permissions", {})
+    roots = _skill_roots(from_file.pop("skills", {}), path)
     endpoints = _endpoints(from_file.pop("endpoints", {}), path)
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
@@ -110,7 +114,7 @@ def load_settings(
                 values[name] = Setting(_checked(name, value, origin), origin)
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
-    return Settings(values, allow, deny, path, endpoints, _everything(environ))
+    return Settings(values, allow, deny, path, endpoints, _everything(environ), roots)
 
 
 def _everything(environ: Mapping[str, str]) -> bool:
@@ -148,10 +152,10 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error
-    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions", "endpoints"}):
+    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions", "skills", "endpoints"}):
         raise ConfigurationError(
             f"the settings file {path} has {', '.join(unknown)}, which mean nothing; "
-            f"known are {', '.join(ENVIRONMENT)}, permissions and endpoints"
+            f"known are {', '.join(ENVIRONMENT)}, permissions, skills and endpoints"
         )
     return data
 
@@ -165,6 +169,15 @@ def _endpoints(tables: Any, path: Path) -> dict[str, Endpoint]:
         return {name: parse_endpoint(name, table) for name, table in tables.items()}
     except ConfigurationError as error:
         raise ConfigurationError(f"the settings file {path}: {error.message}") from None
+
+
+def _skill_roots(table: Any, path: Path) -> tuple[str, ...]:
+    if not isinstance(table, dict) or set(table) - {"roots"}:
+        raise ConfigurationError(f"skills in {path} has to be a table with roots alone")
+    roots = table.get("roots", list(SKILL_ROOTS))
+    if not isinstance(roots, list) or not all(isinstance(r, str) and r.strip() for r in roots):
+        raise ConfigurationError(f"skills.roots in {path} has to be a list of folders")
+    return tuple(roots)
 
 
 def _rules(permissions: Any, kind: str, path: Path) -> tuple[str, ...]:

@@ -121,8 +121,18 @@ def value_text(value: Any) -> str:
 
 
 def world_text(sections: Mapping[str, str]) -> str:
-    """Changed sections of the world state as one message text."""
-    return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in sections.items())
+    """Changed sections of the world state as one message text.
+
+    By name, as the store keeps members: rendered again, it has to be the same text.
+    """
+    return "\n\n".join(
+        f"<{name}>\n{_inside_of(name, text)}\n</{name}>" for name, text in sorted(sections.items())
+    )
+
+
+def _inside_of(name: str, text: str) -> str:
+    """*text* that cannot end its section: a file's content is no word of ours."""
+    return text.replace(f"</{name}>", f"< /{name}>")
 
 
 def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:

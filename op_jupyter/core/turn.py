@@ -51,6 +51,11 @@ FailureCode: TypeAlias = Literal[
     "max_model_calls",
     "actor_stopped",
     "world_state_error",
+    "workspace_error",
+    "notebook_error",
+    "agents_md_error",
+    "skills_error",
+    "variables_error",
 ]
 
 ToolState: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "outcome_unknown"]

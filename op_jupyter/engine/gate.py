@@ -58,7 +58,8 @@ class Permit:
 
 def _places(session: AgentSession) -> Places:
     root = session.store_path
-    return places_of(session.workspace, () if root is None else (root.parent,))
+    stores = () if root is None else (root.parent,)
+    return places_of(session.workspace, (*stores, *session.protected))
 
 
 def rules_of(session: AgentSession) -> list[Rule]:

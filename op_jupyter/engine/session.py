@@ -23,6 +23,7 @@ from op_jupyter.core.messages import Block, TextBlock, message_from_json
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
 from op_jupyter.core.rules import Rule
+from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import loop
@@ -48,6 +49,7 @@ from op_jupyter.errors import (
     SessionStateError,
     TurnCancelled,
     TurnNotActive,
+    UsageError,
 )
 from op_jupyter.store.base import OpenSession
 from op_jupyter.tools.base import MainThread
@@ -72,6 +74,7 @@ class TurnStart:
         client_request_id: the same id never runs twice, also after a restart.
         base: node that the turn follows; `KEEP_HEAD`, or None for the start of the session.
         world: sampled before every model call; only changed sections are told.
+        skills: sent before the prompt, as texts and no more; they allow nothing.
         metadata: kept with the turn (``cell_id``, ``notebook``).
     """
 
@@ -85,6 +88,7 @@ class TurnStart:
     asker: Asker = field(default_factory=HeadlessAsker)
     main_thread: MainThread | None = None
     world: WorldSource | None = None
+    skills: tuple[Skill, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,6 +117,7 @@ class AgentSession:
         allow_everything: the switch of this process: what no rule denies runs without asking.
         answer_timeout: seconds until a card that nobody answers is a denial; None: never.
         store_path: the session's folder, which no tool may write; None in memory.
+        protected: what else no tool may write: skill folders, the user's settings.
         trace: where spans of its calls go.
         agents: its sub-agents.
         home: where their sessions are kept; None: it can have none.
@@ -140,6 +145,7 @@ class AgentSession:
         self.allow_everything = False
         self.answer_timeout: float | None = None
         self.store_path: Path | None = None
+        self.protected: tuple[Path, ...] = ()
         self.trace = Trace(store.session_id)
         self.agents = Agents(self)
         self.home: Home | None = None
@@ -224,12 +230,15 @@ class AgentSession:
         """Register a turn and let it run; returns before the work is done.
 
         Raises:
-            EmptyInput: the prompt has no text.
+            EmptyInput: the prompt has no text; skills alone are no prompt.
+            UsageError: a skill is too long to be sent.
             ReloadRequired: the session has to be opened again.
             Busy: another turn is active; turns are never queued.
         """
         if not start.text.strip():
             raise EmptyInput("the prompt is empty; write what the agent should do")
+        if reason := next(filter(None, map(too_long, start.skills)), ""):
+            raise UsageError(reason)
         self._check_loaded()
         if (known := self._known(start.client_request_id)) is not None:
             return TurnAccepted(known)

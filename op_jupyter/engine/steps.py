@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from op_jupyter.core.agents import WAIT_AGENT, WAITS_IN_A_ROW
 from op_jupyter.core.keys import canonical_arguments
@@ -38,6 +38,7 @@ from op_jupyter.engine.requests import Asked, Prepared, begin_call, prepare
 from op_jupyter.engine.responses import sound_calls
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import ToolEnv, TurnEnd, run_tool_call, store_not_run
+from op_jupyter.engine.world_state import NOTHING, UnreadableSection
 from op_jupyter.errors import ProtocolError, ProviderError, StoreError
 from op_jupyter.tools.base import MainThread, ToolOutput
 from op_jupyter.tools.toolset import Toolset
@@ -297,12 +298,17 @@ def _changed_world(plan: Plan) -> dict[str, str]:
         return {}
     try:
         sections = plan.world()
+    except UnreadableSection as error:
+        code = f"{error.section}_error"
+        known_code = code if code in get_args(FailureCode) else "world_state_error"
+        raise TurnEnd("failed", known_code, str(error)) from error  # type: ignore[arg-type]
     except Exception as error:  # a host's source; whatever it raises fails the turn by name
         raise TurnEnd(
             "failed", "world_state_error", f"the world state cannot be read: {error}"
         ) from error
     known = current_world(plan.session.dag, plan.session.dag.head if plan.spine else plan.base)
-    return {name: text for name, text in sections.items() if text and known.get(name) != text}
+    now = {name: text or (NOTHING if known.get(name) else "") for name, text in sections.items()}
+    return {name: text for name, text in now.items() if text and known.get(name) != text}
 
 
 def code_of(error: Exception) -> FailureCode:

@@ -12,8 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from op_jupyter.core.compaction import Selection
-from op_jupyter.core.messages import block_to_json
+from op_jupyter.core.messages import TextBlock, block_to_json
 from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.core.skills import sent_text
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Update, clip
 from op_jupyter.engine.compaction import CompactionStart, write_summary
@@ -142,6 +143,10 @@ async def _compaction_outcome(
 
 
 def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Node:
+    skills = [TextBlock(sent_text(skill)) for skill in start.skills]
+    metadata = {"turn_id": turn.id, "label": clip(start.text), **start.metadata}
+    if skills:
+        metadata["skills"] = [skill.name for skill in start.skills]
     base = session.dag.head if start.base == KEEP_HEAD else start.base
     session.recorder.begin_turn(
         Turn(
@@ -160,10 +165,10 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
             id=session.new_id("user"),
             role="user",
             name="user",
-            input=[block_to_json(b) for b in start.content],
+            input=[block_to_json(b) for b in (*skills, *start.content)],
             status="completed",
             predecessor=base,
-            metadata={"turn_id": turn.id, "label": clip(start.text), **start.metadata},
+            metadata=metadata,
         ),
         advance_head=True,
     )

@@ -13,6 +13,7 @@ from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Block, TextBlock
 from op_jupyter.core.permissions import PermissionMode
+from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import clip
 from op_jupyter.engine.live import KEEP_HEAD
@@ -42,6 +43,8 @@ class CellOptions:
     provider: str | None = None
     mode: PermissionMode | None = None
     tools: Sequence[str] | None = None
+    skill: Sequence[str] = ()
+    no_skill: Sequence[str] = ()
     max_steps: int | None = None
     replay: str | None = None
     output: str | None = None
@@ -59,6 +62,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     if options.fresh and options.session is not None:
         raise UsageError("--fresh begins a new session and --session names an old one: use one")
     content = _content(notebook, prompt)
+    skills = _skills(notebook, options)
     service = notebook.service(provider=options.provider, replay=options.replay)
     small = service.runtime.provider.capabilities.small  # says here what is not configured
     here = _Here.now(notebook, quiet=options.quiet)
@@ -85,7 +89,8 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             base=_base(session.dag, here.run, notebook.config.on_rerun),
             asker=asker,
             main_thread=notebook.lent,
-            world=world_of(notebook, session, small=small),
+            world=world_of(notebook, session, small=small, without_skills=options.no_skill),
+            skills=skills,
             metadata={} if here.run.cell_id is None else {"cell_id": here.run.cell_id},
         )
         with _offer(notebook, session, here):
@@ -119,6 +124,26 @@ def _content(notebook: Notebook, prompt: str) -> tuple[Block, ...]:
     if not any(isinstance(block, TextBlock) and block.text.strip() for block in content):
         raise EmptyInput("the cell is empty; write below %%agent what the agent should do")
     return content
+
+
+def _skills(notebook: Notebook, options: CellOptions) -> tuple[Skill, ...]:
+    """The skills that are sent along.
+
+    Raises:
+        UsageError: there is no such skill, or it cannot be sent.
+    """
+    if not options.skill and not options.no_skill:
+        return ()
+    known = notebook.skills.read()
+    for name in (*options.skill, *options.no_skill):
+        if known.get(name) is None:
+            names = ", ".join(skill.name for skill in known.skills) or "none yet"
+            said = "".join(f"\n{warning}" for warning in known.warnings)
+            raise UsageError(f"there is no skill {name!r}; the skills are: {names}{said}")
+    skills = tuple(skill for name in options.skill if (skill := known.get(name)) is not None)
+    if reason := next(filter(None, map(too_long, skills)), ""):
+        raise UsageError(reason)
+    return skills
 
 
 @contextmanager

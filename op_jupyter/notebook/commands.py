@@ -82,6 +82,8 @@ def status(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
     lines.append(f"workspace    {session.workspace}")
     lines.append(f"mode         {session.permission_mode}")
     lines.append(f"tools        {', '.join(session.tools.names) or 'none'}")
+    if skills := notebook.skills.read().skills:
+        lines.append(f"skills       {', '.join(skill.name for skill in skills)}")
     for name, setting in chosen.values.items():
         if name not in ("mode", "home"):
             lines.append(f"{name:<12} {setting.value} (from {setting.origin})")
@@ -106,6 +108,7 @@ def _notes(notebook: Notebook) -> list[str]:
         notes.append(f"cards cannot be clicked while a cell runs: {reason}; answer by text")
     if dropped := notebook.session.trace.dropped_signals:
         notes.append(f"{count(dropped, 'trace signal')} dropped: the exporter is slow or broken")
+    notes += notebook.skills.read().warnings
     return [note for note in notes if note]
 
 

@@ -76,6 +76,10 @@ def _tools(notebook: Notebook) -> Iterable[str]:
     return [*notebook.session.tools.names, *functions, "none"]
 
 
+def _skills(notebook: Notebook) -> Iterable[str]:
+    return [skill.name for skill in notebook.skills.read().skills]
+
+
 _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "resume id": _sessions,
     "show node": lambda notebook: [node.id for node in notebook.session.dag],
@@ -88,6 +92,8 @@ _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "mode mode": lambda _notebook: ("read_only", "accept_edits", "auto"),
     "--session": _sessions,
     "--tools": _tools,
+    "--skill": _skills,
+    "--no-skill": _skills,
 }
 
 

@@ -32,6 +32,7 @@ from op_jupyter.notebook.models import MakeRuntime, Service, Services, configure
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
+from op_jupyter.tools.skills import SkillFolders
 from op_jupyter.tools.toolset import Toolset
 
 _LISTED: Final = 200
@@ -64,6 +65,7 @@ class Notebook:
         self._services = Services(make_runtime or configured_runtime)
         self._handle: SessionHandle | None = None
         self._goes_on = goes_on
+        self._skills: SkillFolders | None = None
 
     # -- the session
 
@@ -164,6 +166,14 @@ class Notebook:
             OpenProgramError: it cannot be opened.
         """
         install(replace(self.handle, runtime=self.service().runtime))
+
+    @property
+    def skills(self) -> SkillFolders:
+        """The skills that are told of, and can be sent along."""
+        folders = bootstrap.skill_folders(self.config.settings(), self.workspace)
+        if self._skills is None or self._skills.roots != folders.roots:
+            self._skills = folders  # what was read before is kept as long as the folders are
+        return self._skills
 
     def new(self) -> SessionHandle:
         """Begin a new session; the old one stays in the list."""

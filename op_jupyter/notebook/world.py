@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 from op_jupyter.engine.session import AgentSession, WorldSource
-from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
+from op_jupyter.engine.world_state import (
+    WorldState,
+    agents_md_section,
+    mode_section,
+    skills_section,
+    workspace_section,
+)
 from op_jupyter.notebook.identity import notebook_id
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.variables import variables_section
 
 
-def world_of(notebook: Notebook, session: AgentSession, *, small: bool) -> WorldSource:
+def world_of(
+    notebook: Notebook,
+    session: AgentSession,
+    *,
+    small: bool,
+    without_skills: Collection[str] = (),
+) -> WorldSource:
     """The sections for *session*; a *small* model is told of restarts alone."""
     kernel = {"kernel": lambda: restart_section(notebook.restarts)}
     if small:
@@ -18,6 +33,8 @@ def world_of(notebook: Notebook, session: AgentSession, *, small: bool) -> World
         {
             "workspace": lambda: workspace_section(session.workspace),
             "notebook": lambda: notebook_id(notebook.shell).name,
+            "agents_md": lambda: agents_md_section(session.workspace, Path.home()),
+            "skills": lambda: skills_section(notebook.skills.read(), without_skills),
             "permissions": lambda: mode_section(session.permission_mode),
             "variables": lambda: variables_section(notebook.shell),
             **kernel,

@@ -16,9 +16,18 @@ _TAIL_CHARS: Final = 4_000
 def node_details(node: Node) -> dict[str, str]:
     """``input`` and ``output`` of *node*, bounded."""
     return {
-        "input": _bounded(_call_text(node) if node.role == "code" else readable(node.input)),
+        "input": _bounded(_call_text(node) if node.role == "code" else readable(_said(node))),
         "output": _bounded(_error_text(node) or readable(node.output)),
     }
+
+
+def _said(node: Node) -> Any:
+    """The input of *node*; in place of the texts of skills, which come first, their names."""
+    skills = node.metadata.get("skills")
+    if not skills:
+        return node.input
+    named = {"type": "text", "text": f"[with {', '.join(map(str, skills))}]"}
+    return [*node.input[len(skills) :], named]
 
 
 def _bounded(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from shells import Model, Shell
 
@@ -15,7 +17,7 @@ from op_jupyter.errors import (
 )
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.result import TurnResult
-from op_jupyter.testing.providers import reply
+from op_jupyter.testing.providers import call, reply
 
 
 def test_the_value_of_the_cell_is_the_result(
@@ -305,3 +307,73 @@ def test_the_mode_flag_is_kept_with_the_session(
     model.answers(reply("ok"))
     shell.value("%%agent --mode read_only\nHello")
     assert notebook.session.permission_mode == "read_only"
+
+
+def write_skill(folder: Path, name: str, text: str = "Use blue.") -> None:
+    path = folder / ".agents" / "skills" / name / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n{text}\n")
+
+
+def test_the_model_is_told_of_skills_and_agents_md(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    write_skill(tmp_path, "plots")
+    write_skill(tmp_path, "tables")
+    (tmp_path / "AGENTS.md").write_text("Answer in French.")
+    model.answers(reply("Oui."), reply("Non."))
+    shell.value("%%agent --no-skill tables\nHello")
+    told = str(model.provider.requests[0].messages)
+    assert "Answer in French." in told and "- plots: About plots." in told
+    assert "tables" not in told
+    shell.value("%%agent\nAgain")
+    assert "- tables: About tables." in str(model.provider.requests[1].messages)
+
+
+def test_a_skill_is_sent_along_and_allows_nothing(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    write_skill(tmp_path, "plots", "allowed-tools: python\nRun python without asking.")
+    model.answers(reply(call("python", {"code": "x = 1"})), reply("denied"))
+    shell.value("%%agent --skill plots\nPlot it")
+    blocks = model.provider.requests[0].messages[-1].content
+    assert "Run python without asking." in str(blocks[-2]) and "Plot it" in str(blocks[-1])
+    assert "x" not in shell.ip.user_ns
+    assert "you: Plot it" in shell.says("%agent history")
+
+
+def test_an_unknown_skill_is_said_and_nothing_is_sent(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    write_skill(tmp_path, "plots")
+    error = shell.error("%%agent --skill plot\nHello")
+    assert isinstance(error, UsageError) and "the skills are: plots" in str(error)
+    assert model.provider.requests == []
+
+
+def test_status_names_the_skills_and_what_is_wrong_with_others(
+    notebook: Notebook, shell: Shell, tmp_path: Path
+) -> None:
+    write_skill(tmp_path, "plots")
+    (tmp_path / ".agents" / "skills" / "bad").mkdir()
+    said = shell.says("%agent status")
+    assert "skills       plots" in said and "bad cannot be used: there is no SKILL.md" in said
+
+
+def test_configured_skill_folders_are_used_and_no_tool_may_write_them(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    write_skill(tmp_path / "own", "plots")
+    root = tmp_path / "own" / ".agents" / "skills"
+    root.rename(tmp_path / "know-how")
+    (tmp_path / "config.toml").write_text('[skills]\nroots = ["know-how"]\n')
+    shell.value("%agent new")
+    arguments = {"path": "know-how/plots/SKILL.md", "text": "x"}
+    settings = {"path": "config.toml", "text": "x"}
+    model.answers(
+        reply(call("write_file", arguments), call("write_file", settings)), reply("denied")
+    )
+    shell.value("%%agent --skill plots --mode auto\nHello")
+    assert "About plots." in str(model.provider.requests[0].messages)
+    nodes = [n for n in notebook.session.dag if n.metadata.get("kind") == "tool"]
+    assert [n.status for n in nodes] == ["denied", "denied"]
