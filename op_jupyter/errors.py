@@ -19,6 +19,7 @@
     │   ├── TurnNotActive           the named turn is not the active one
     │   ├── PermissionNotPending    no card with that call id waits
     │   ├── SessionActive           only possible while no turn runs
+    │   ├── FilesChanged            files changed since, so putting them back would lose that
     │   └── ReloadRequired          the session has to be opened again first
     ├── ProviderError               the model service failed
     │   ├── ProviderConnectionError, ProviderTimeout, ProviderOverloaded, RateLimited
@@ -152,6 +153,12 @@ class PermissionNotPending(SessionStateError):
 
 class SessionActive(SessionStateError):
     """Only possible while no turn runs."""
+
+
+class FilesChanged(SessionStateError):
+    """Putting files back would lose what somebody else did (attribute ``paths``)."""
+
+    paths: Sequence[str]
 
 
 class ReloadRequired(SessionStateError):

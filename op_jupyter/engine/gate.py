@@ -44,11 +44,13 @@ class Permit:
         state: of the result when it is not allowed.
         ends_turn: the person denied it on the card.
         approved: real paths that the permission speaks of.
+        call: what will run, as the gate saw it.
         decision: who decided what, for the node.
     """
 
     allowed: bool
     arguments: Mapping[str, Any]
+    call: GateCall
     text: str = ""
     state: ToolState = "denied"
     ends_turn: bool = False
@@ -56,7 +58,8 @@ class Permit:
     decision: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _places(session: AgentSession) -> Places:
+def places_for(session: AgentSession) -> Places:
+    """Where things are for the rules of *session*."""
     root = session.store_path
     stores = () if root is None else (root.parent,)
     return places_of(session.workspace, (*stores, *session.protected))
@@ -81,13 +84,14 @@ async def ask_permission(
     if verdict.kind != "ask":
         return _by_rule(env, call_id, call, verdict, arguments)
     session = env.session
+    undo = await session.backups.promise(call, session.workspace)
     request = build_request(
-        call,
+        replace(call, undo=undo),
         verdict,
         call_id=call_id,
         turn_id=env.turn.id,
         mode=session.permission_mode,
-        places=_places(session),
+        places=places_for(session),
     )
     asked = monotonic()
     answer = await session.ask(env.turn, request, env.asker)
@@ -111,7 +115,7 @@ def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Gate
     call = gate_call(tool, arguments, session.workspace)
     verdict = decide(
         call,
-        places=_places(session),
+        places=places_for(session),
         mode=session.permission_mode,
         rules=rules_of(session),
         interactive=env.asker.interactive,
@@ -124,7 +128,8 @@ def _by_rule(
     env: ToolEnv, call_id: str, call: GateCall, verdict: Verdict, arguments: Mapping[str, Any]
 ) -> Permit:
     allowed = verdict.kind == "allow"
-    permit = Permit(allowed, arguments, "" if allowed else verdict.reason, approved=_paths(call))
+    told = "" if allowed else verdict.reason
+    permit = Permit(allowed, arguments, call, told, approved=_paths(call))
     if verdict.by == "mode":  # the node says so; a record of its own would say nothing more
         said = {"answer": verdict.kind, "how": "mode", "mode": env.session.permission_mode}
         return replace(permit, decision=said)
@@ -141,21 +146,26 @@ def _by_person(
 ) -> Permit:
     if answer.answer in ("allow", "allow_session"):
         if answer.arguments is None or dict(answer.arguments) == dict(arguments):
-            return Permit(True, arguments, approved=_paths(call))
+            return Permit(True, arguments, call, approved=_paths(call))
         if problem := env.tools.check(tool.spec.name, answer.arguments):
             told = f"InvalidArguments: the edited arguments do not fit: {problem}"
-            return Permit(False, arguments, told, state="failed")
+            return Permit(False, arguments, call, told, state="failed")
         edited, second = _judge(env, tool, answer.arguments)
         if second.kind == "deny" and second.by != "nobody":
-            return Permit(False, arguments, second.reason)
+            return Permit(False, arguments, call, second.reason)
         return Permit(
-            True, answer.arguments, approved=_paths(edited), decision={"edited": answer.arguments}
+            True,
+            answer.arguments,
+            edited,
+            approved=_paths(edited),
+            decision={"edited": answer.arguments},
         )
     if answer.answer == "deny_message":
-        return Permit(False, arguments, answer.message or "denied by the person")
+        return Permit(False, arguments, call, answer.message or "denied by the person")
     return Permit(
         False,
         arguments,
+        call,
         f"the person denied {tool.spec.name!r}: {verdict.reason}",
         ends_turn=True,
     )

@@ -60,6 +60,11 @@ class Recorder:
             self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
             return stored
 
+    def note(self, node_id: str, **metadata: Any) -> None:
+        """Store something about a node that is still running."""
+        with self._lock:
+            self._store.update(node_id, metadata=self._cleaner.json(metadata))
+
     def finish(self, node_id: str, **fields: Any) -> Node:
         """Fill the end of a node in, then show it.
 
@@ -147,6 +152,11 @@ class Recorder:
         """Store *data* once and return its sha256."""
         with self._lock:
             return self._store.put_blob(data, media_type)
+
+    def holds_secret(self, data: bytes) -> bool:
+        """Whether a secret would have to be taken out of *data* before it is kept."""
+        text = data.decode("latin-1")
+        return self._cleaner.text(text) != text
 
     def clean(self, value: Any) -> Any:
         """*value*, plain JSON, without the secrets: for what is sent before it is stored."""

@@ -29,6 +29,7 @@ from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import loop
 from op_jupyter.engine.agents import Agent, Agents, Bounds, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker
+from op_jupyter.engine.backups import Backups
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.compaction import (
     CompactionStart,
@@ -122,6 +123,7 @@ class AgentSession:
         agents: its sub-agents.
         home: where their sessions are kept; None: it can have none.
         bounds: of a sub-agent's session, what its parent may.
+        backups: what files were before calls changed them.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class AgentSession:
         self._publisher = Publisher(store.session_id, clock)
         self.store = store
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
+        self.backups = Backups(self.recorder)
         self.workspace = Path.cwd()
         self.asker: Asker = HeadlessAsker()
         self.main_thread: MainThread | None = None
@@ -532,6 +535,16 @@ class AgentSession:
         return PermissionAnswer("deny_message", "timeout", message=late)
 
     # -- bare calls: short turns of their own, which may overlap
+
+    def check_idle(self, what: str) -> None:
+        """Refuse *what* while a turn or a call runs.
+
+        Raises:
+            SessionActive: one does.
+        """
+        running = self.active_turn_id or next(iter(self._calls), None)
+        if running is not None:
+            raise SessionActive(f"turn {running} is still running; {what} once it is over")
 
     def begin_call(self, subject: str) -> LiveTurn:
         """Store the start of a turn for one call made outside of any turn."""

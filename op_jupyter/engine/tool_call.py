@@ -221,7 +221,12 @@ async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutpu
         call.metadata["permission"] = dict(permit.decision)
     if not permit.allowed:
         return _denied(permit)
-    output = await _run(call, tool, permit)
+    backups = env.session.backups
+    taken = await backups.before(permit.call, call.node.id, env.session.workspace)
+    try:
+        output = await _run(call, tool, permit)
+    finally:
+        call.metadata.update(await backups.after(taken))
     return _tell_edited(output, permit) if permit.arguments is not arguments else output
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.config.settings import CHOICES
+from op_jupyter.core.compaction import rewind_target
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
@@ -18,6 +19,15 @@ from op_jupyter.engine.agent_tools import agent_line
 from op_jupyter.engine.compaction import CompactionStart
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.undo import (
+    Undone,
+    changed_in,
+    changed_since,
+    last_change,
+    told,
+    undo_calls,
+)
 from op_jupyter.errors import PermissionNotPending, TurnFailed, UnknownNode, UsageError
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import arguments, flag, parse
@@ -222,6 +232,15 @@ def _node(graph: Dag, named: str) -> Node:
 
 # -- the line
 
+_UNDO_FLAGS: Final = (
+    flag("--yes", action="store_true", help="Put files back without asking first."),
+    flag(
+        "--force",
+        action="store_true",
+        help="Also where a file changed since in another way; what it is now is kept.",
+    ),
+)
+
 
 @arguments(
     "agent compact",
@@ -248,16 +267,57 @@ def compact(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
 @arguments(
     "agent rewind",
     flag("node", help="Id of a prompt or an answer, or as much of its beginning as is unique."),
+    flag("--files", action="store_true", help="Put files back to what they were then, too."),
+    *_UNDO_FLAGS,
 )
 def rewind(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
     """Go on from before a prompt or after an answer; what came later keeps a branch of its own."""
     session = notebook.session
     node, left = _node(session.dag, args.node), session.dag.head
+    rewind_target(session.dag, node.id)  # refuses what is no part of the conversation
+    files = ""
+    if args.files:
+        undone = _undo(session, changed_since(session, node.id), args)
+        files = f"\n{told(undone)}"
+        if undone.denied:
+            return Said(f"The conversation stays as it is.{files}")
     target = run_sync(session.rewind, node.id)
     if target == left:
-        return Said("The conversation already ends there.")
+        return Said(f"The conversation already ends there.{files}")
     where = "at its beginning" if target is None else f"after {_line(session.dag.node(target))}"
-    return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.")
+    return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.{files}")
+
+
+# -- files
+
+
+@arguments(
+    "agent undo",
+    flag("turn", nargs="?", help="Id of a turn, or of a call; the newest that changed files."),
+    *_UNDO_FLAGS,
+)
+def undo(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Put the files that a turn changed back to what they were; can be undone itself."""
+    session = notebook.session
+    turn_id = _turn_of(session.dag, args.turn) if args.turn else last_change(session)
+    if turn_id is None:
+        return Said("No call of this session changed a file that could be put back.")
+    calls = changed_in(session, turn_id)
+    return Said(told(_undo(session, calls, args)))
+
+
+def _turn_of(graph: Dag, named: str) -> str:
+    found = [turn_id for turn_id in graph.turns if turn_id.startswith(named)]
+    if len(found) == 1 or named in graph.turns:
+        return named if named in graph.turns else found[0]
+    return _node(graph, named).turn_id or ""
+
+
+def _undo(session: AgentSession, calls: list[Node], args: argparse.Namespace) -> Undone:
+    undone: Undone = run_sync(
+        lambda: undo_calls(session, calls, ask=not args.yes, force=args.force)
+    )
+    return undone
 
 
 @arguments("agent agents")
@@ -382,6 +442,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "agents": agents,
     "compact": compact,
     "rewind": rewind,
+    "undo": undo,
     "mode": mode,
     "allow": allow,
     "deny": deny,

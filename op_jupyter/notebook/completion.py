@@ -89,6 +89,7 @@ _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     ],
     "approve id": lambda notebook: [card.id for card in notebook.session.pending_cards()],
     "reject id": lambda notebook: [card.id for card in notebook.session.pending_cards()],
+    "undo turn": lambda notebook: list(notebook.session.dag.turns),
     "mode mode": lambda _notebook: ("read_only", "accept_edits", "auto"),
     "--session": _sessions,
     "--tools": _tools,

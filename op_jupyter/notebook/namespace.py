@@ -84,9 +84,7 @@ class PythonTool:
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
         """The code."""
-        return CallDescription(
-            code=arguments["code"], language="python", undo="What the code does cannot be undone."
-        )
+        return CallDescription(code=arguments["code"], language="python")
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Run the code on the main thread; output and errors are the result."""

@@ -31,11 +31,13 @@ class ToolOutput:
 class CallDescription:
     """What a call is about to touch, for the gate and the card.
 
-    *paths* are absolute; *code* is source that would run, with its *language*.
+    *paths* are absolute; *entries_written* are made, moved or removed themselves, so that a
+    link at their end is not followed; *code* is source that would run, with its *language*.
     """
 
     paths_read: Sequence[Path] = ()
     paths_written: Sequence[Path] = ()
+    entries_written: Sequence[Path] = ()
     code: str = ""
     language: str = ""
     diff: str = ""

@@ -20,6 +20,14 @@ from op_jupyter.errors import InvalidArguments
 from op_jupyter.tools.base import ToolContext
 from op_jupyter.tools.gate import places_of, real_path
 
+NOISE: Final = frozenset(
+    {
+        *(".git", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox", "site-packages"),
+    }
+)
+"""Folders that are left out of a walk: what is in them was not written by a person."""
+
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,6 +68,23 @@ class Files:
         if not self._permitted(real, path):
             raise ToolFailure(
                 f"{text} now leads to {real}, which the permission does not speak of; "
+                "nothing was touched"
+            )
+        return real
+
+    def resolve_entry(self, text: str) -> Path:
+        """The real path of the entry *text* itself: a link at its end is not followed.
+
+        Raises:
+            ToolFailure: it is not what the permission speaks of.
+        """
+        path = named_path(text, self.workspace)
+        if path.name in ("", ".."):
+            raise ToolFailure(f"{text} does not end with the name of a file")
+        real = real_path(path.parent) / path.name
+        if not self._permitted(real, path):
+            raise ToolFailure(
+                f"{text} now stands at {real}, which the permission does not speak of; "
                 "nothing was touched"
             )
         return real
@@ -168,20 +193,78 @@ def replace_file(path: Path, data: bytes) -> None:
         OSError: the disk refused; the file is as it was.
     """
     with open_folder(path.parent, create=True) as folder:
-        mode = _mode_to_keep(folder, path)
-        temporary = f".{secrets.token_hex(8)}.tmp"
-        descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=folder)
+        _put(folder, path.name, data, _mode_to_keep(folder, path))
+
+
+def put_file(path: Path, data: bytes, mode: int) -> None:
+    """Make *path* a file of that content and mode, in place of a file or link that is there.
+
+    Raises:
+        ToolFailure: the way there leads through a link.
+        OSError: the disk refused; what was there is as it was.
+    """
+    with open_folder(path.parent, create=True) as folder:
+        _put(folder, path.name, data, mode)
+
+
+def _put(folder: int, name: str, data: bytes, mode: int | None) -> None:
+    temporary = f".{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(temporary, _CREATE, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def delete_entry(path: Path) -> None:
+    """Remove a file, a link (never what it leads to) or an empty folder.
+
+    Raises:
+        ToolFailure: it is a folder that holds something, or the way leads through a link.
+        OSError: there is none, or the disk refused.
+    """
+    with open_folder(path.parent) as folder:
+        if not stat.S_ISDIR(_mode_of(folder, path)):
+            os.unlink(path.name, dir_fd=folder)
+            return
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                if mode is not None:
-                    os.fchmod(descriptor, mode)
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(temporary, dir_fd=folder)
+            os.rmdir(path.name, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise ToolFailure(f"{path.name} is a folder with files in it") from None
             raise
+
+
+def move_entry(source: Path, target: Path) -> None:
+    """Move a file or a link (never what it leads to) to a free place; folders are made.
+
+    Raises:
+        ToolFailure: the place is taken, it is a folder, or on another disk.
+        OSError: there is none, or the disk refused.
+    """
+    with open_folder(source.parent) as old, open_folder(target.parent, create=True) as new:
+        if stat.S_ISDIR(_mode_of(old, source)):
+            raise ToolFailure(f"{source.name} is a folder; move its files one by one")
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(target.name, dir_fd=new, follow_symlinks=False)
+            raise ToolFailure(f"there is a {target.name} already; nothing was moved")
+        try:
+            os.rename(source.name, target.name, src_dir_fd=old, dst_dir_fd=new)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise ToolFailure(f"{target} is on another disk; nothing was moved") from None
+            raise
+
+
+def _mode_of(folder: int, path: Path) -> int:
+    return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
 
 
 def _mode_to_keep(folder: int, path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Tools for the files of the workspace: read, write, edit, list, search."""
+"""Tools for the files of the workspace: read, list, search, edit, write, move, delete."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from op_jupyter.errors import InvalidArguments
 from op_jupyter.tools import grep
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.disk import (
+    NOISE,
     Files,
     ToolFailure,
     decode,
+    delete_entry,
+    move_entry,
     named_path,
     open_to_read,
     read_text,
@@ -44,20 +47,20 @@ MATCHES: Final = 200
 MATCH_CHARS: Final = 300
 DIFF_CHARS: Final = 8_000
 
-_NOISE: Final = frozenset(
-    {
-        *(".git", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints"),
-        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox", "site-packages"),
-    }
-)
-"""Folders that are left out of a walk: what is in them was not written by a person."""
-
 Work = Callable[..., str]
 
 
 def file_tools() -> tuple[Tool, ...]:
     """All of them, in the order in which they are offered."""
-    return (ReadFile(), ListFiles(), SearchFiles(), EditFile(), WriteFile())
+    return (
+        ReadFile(),
+        ListFiles(),
+        SearchFiles(),
+        EditFile(),
+        WriteFile(),
+        MoveFile(),
+        DeleteFile(),
+    )
 
 
 class _FileTool:
@@ -80,7 +83,8 @@ class _FileTool:
         """What is wrong with *arguments*, or nothing."""
         try:
             keywords = self.signature.bind(arguments)
-            named_path(keywords.get("path", "."), Path("/"))
+            for name in ("path", "to"):
+                named_path(keywords.get(name, "."), Path("/"))
         except InvalidArguments as error:
             return error.message
         return ""
@@ -190,7 +194,6 @@ class _Changing(_FileTool):
         return CallDescription(
             paths_written=(path,),
             diff=unified_diff(old or "", new, shown, created=old is None),
-            undo="It makes a new file." if old is None else "The old content is not kept.",
         )
 
     def _new_text(self, old: str | None, keywords: Mapping[str, Any]) -> str:
@@ -298,6 +301,65 @@ def _encode(text: str) -> bytes:
         raise ToolFailure(f"the text holds {text[error.start]!r}, which is no character") from None
 
 
+# --- move and delete --------------------------------------------------------------------
+
+
+class MoveFile(_FileTool):
+    """`move_file`."""
+
+    effect: Effect = "write"
+
+    def __init__(self) -> None:
+        super().__init__("move_file", _move_file)
+
+    def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
+        """The two places, neither followed if it is a link."""
+        places = (named_path(arguments[name], workspace) for name in ("path", "to"))
+        return CallDescription(entries_written=tuple(places))
+
+
+def _move_file(files: Files, path: str, to: str) -> str:
+    """Move or rename a file. What is at the new place is never replaced.
+
+    Args:
+        path: the file, relative to the workspace, or absolute; a link is moved itself.
+        to: its new path. Folders are made as needed.
+    """
+    source, target = files.resolve_entry(path), files.resolve_entry(to)
+    move_entry(source, target)
+    return f"moved {files.show(source)} to {files.show(target)}"
+
+
+class DeleteFile(_FileTool):
+    """`delete_file`."""
+
+    effect: Effect = "write"
+
+    def __init__(self) -> None:
+        super().__init__("delete_file", _delete_file)
+
+    def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
+        """The entry, and as a diff what it holds."""
+        path = named_path(arguments["path"], workspace)
+        try:
+            old = "" if path.is_symlink() else _old_text(path.resolve()) or ""
+            diff = unified_diff(old, "", str(arguments["path"]))
+        except (ToolFailure, OSError):
+            diff = ""  # a folder, or no text: the call's arguments say it all
+        return CallDescription(entries_written=(path,), diff=diff)
+
+
+def _delete_file(files: Files, path: str) -> str:
+    """Delete a file, a link or an empty folder.
+
+    Args:
+        path: relative to the workspace, or absolute; of a link the link itself is deleted.
+    """
+    real = files.resolve_entry(path)
+    delete_entry(real)
+    return f"deleted {files.show(real)}"
+
+
 # --- list and search --------------------------------------------------------------------
 
 
@@ -331,7 +393,7 @@ def _walk(root: Path, *, deep: bool) -> list[str]:
     """Names below *root* in order, folders with a slash; links are named, never followed."""
     names: list[str] = []
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not deep or name not in _NOISE)
+        folders[:] = sorted(name for name in folders if not deep or name not in NOISE)
         base = Path(folder).relative_to(root)
         names += [f"{base / name}/" for name in folders]
         names += [str(base / name) for name in files]

@@ -65,3 +65,6 @@ def _uses(told: CallDescription) -> Iterator[PathUse]:
     for paths, write in ((told.paths_read, False), (told.paths_written, True)):
         for path in paths:
             yield PathUse(real_path(path), Path(os.path.normpath(path)), write)
+    for path in told.entries_written:
+        entry = real_path(path.parent) / path.name
+        yield PathUse(entry, Path(os.path.normpath(path)), write=True)

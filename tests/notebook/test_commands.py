@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from shells import Model, Shell
 
 from op_jupyter.core.compaction import HEADINGS
 from op_jupyter.errors import (
+    FilesChanged,
     InvalidRule,
     PermissionNotPending,
     ReloadRequired,
@@ -251,3 +254,50 @@ def test_a_call_in_a_thread_can_be_approved_from_a_cell(
     assert "allowed once" in shell.says("%agent approve")
     shell.value("thread.join()")
     assert shell.ip.user_ns["said"] == ["42"]
+
+
+def test_undo_puts_the_files_of_the_newest_turn_back_once_it_may(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    writing = call("write_file", {"path": "a.txt", "text": "theirs"})
+    model.answers(reply(writing), reply("written"))
+    shell.value("%%agent\nWrite")
+    error = shell.error("%agent undo")
+    assert isinstance(error, UsageError), "nobody can be asked in this shell"
+    assert (tmp_path / "a.txt").read_text() == "theirs"
+    assert shell.says("%agent undo --yes") == "Put back: a.txt. `%agent undo` takes that back."
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert "Put back" in shell.says("%agent undo --yes")
+    assert (tmp_path / "a.txt").read_text() == "theirs"
+    (tmp_path / "a.txt").write_text("changed since")
+    assert isinstance(shell.error("%agent undo --yes"), FilesChanged)
+    assert "Put back" in shell.says("%agent undo --yes --force")
+
+
+def test_undo_without_changes_says_so(notebook: Notebook, shell: Shell) -> None:
+    assert "No call of this session changed a file" in shell.says("%agent undo")
+    assert isinstance(shell.error("%agent undo nothing"), UnknownNode)
+
+
+def test_a_rewind_with_files_puts_both_back(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    for text in ("1", "2"):
+        writing = call("write_file", {"path": "a.txt", "text": text})
+        model.answers(reply(writing), reply(f"wrote {text}"))
+        shell.value(f"%%agent\nWrite {text}")
+    spine = notebook.session.dag.spine()
+    first_answer = next(n for n in spine if n.role == "llm" and not n.metadata["label"] == "")
+    users = [n.id for n in spine if n.role == "user"]
+    assert isinstance(shell.error(f"%agent rewind {users[1]} --files"), UsageError)
+    assert notebook.session.dag.head == spine[-1].id, "nobody could be asked: nothing moved"
+    said = shell.says(f"%agent rewind {users[1]} --files --yes")
+    assert "Put back: a.txt" in said
+    assert (tmp_path / "a.txt").read_text() == "1"
+    said = shell.says(f"%agent rewind {first_answer.id} --files --yes")
+    assert (tmp_path / "a.txt").read_text() == "1", "what the answer itself did stays"
+    shell.says(f"%agent rewind {users[0]} --files --yes")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert notebook.session.dag.head is None

@@ -19,8 +19,10 @@ from op_jupyter.tools.disk import ToolFailure, replace_file
 from op_jupyter.tools.files import (
     LISTED,
     MATCHES,
+    DeleteFile,
     EditFile,
     ListFiles,
+    MoveFile,
     ReadFile,
     SearchFiles,
     WriteFile,
@@ -193,6 +195,76 @@ def test_a_failed_write_leaves_the_file_and_no_litter(
     assert [p.name for p in desk.workspace.iterdir()] == ["a.txt"]
 
 
+# --- move and delete
+
+
+async def test_a_file_is_moved_and_folders_are_made(desk: Desk) -> None:
+    desk.put("a.bin", b"\xff\0").chmod(0o640)
+    said = await desk.use(MoveFile(), path="a.bin", to="new/b.bin")
+    assert said == ("succeeded", "moved a.bin to new/b.bin")
+    moved = desk.workspace / "new/b.bin"
+    assert (moved.read_bytes(), stat.S_IMODE(moved.stat().st_mode)) == (b"\xff\0", 0o640)
+    assert not (desk.workspace / "a.bin").exists()
+
+
+async def test_nothing_is_replaced_by_a_move(desk: Desk) -> None:
+    desk.put("a", "a")
+    desk.put("b", "b")
+    state, text = await desk.use(MoveFile(), path="a", to="b")
+    assert (state, text) == ("failed", "there is a b already; nothing was moved")
+    (desk.workspace / "c").symlink_to("nowhere")
+    assert (await desk.use(MoveFile(), path="a", to="c"))[0] == "failed"
+    assert (desk.workspace / "b").read_text() == "b"
+
+
+async def test_a_link_itself_is_moved_or_deleted_and_never_what_it_leads_to(desk: Desk) -> None:
+    target = desk.outside / "kept"
+    target.write_text("kept")
+    (desk.workspace / "link").symlink_to(target)
+    assert (await desk.use(MoveFile(), path="link", to="other"))[0] == "succeeded"
+    assert (desk.workspace / "other").is_symlink()
+    assert await desk.use(DeleteFile(), path="other") == ("succeeded", "deleted other")
+    assert target.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"path": "none"}, "No such file"),
+        ({"path": "src"}, "a folder with files in it"),
+        ({"path": ".."}, "does not end with the name"),
+    ],
+)
+async def test_what_cannot_be_deleted_is_said(
+    desk: Desk, arguments: dict[str, Any], words: str
+) -> None:
+    desk.put("src/a.py")
+    state, text = await desk.use(DeleteFile(), **arguments)
+    assert (state, words in text) == ("failed", True), text
+    assert (desk.workspace / "src/a.py").exists()
+
+
+async def test_a_folder_swapped_for_a_link_is_not_deleted_or_moved_from(desk: Desk) -> None:
+    desk.put("src/a.py", "mine")
+    (desk.outside / "a.py").write_text("theirs")
+
+    def swap() -> None:
+        (desk.workspace / "src").rename(desk.workspace / "old")
+        (desk.workspace / "src").symlink_to(desk.outside)
+
+    state, text = await desk.use(DeleteFile(), swap, path="src/a.py")
+    assert (state, "does not speak of" in text) == ("failed", True)
+    assert (await desk.use(MoveFile(), path="src/a.py", to="b"))[0] == "succeeded"
+    assert not (desk.outside / "a.py").exists(), "the second gate was asked about the real place"
+
+
+def test_deleting_shows_what_is_lost(desk: Desk) -> None:
+    desk.put("a.txt", "gone\n")
+    told = DeleteFile().describe({"path": "a.txt"}, desk.workspace)
+    assert "-gone" in told.diff
+    assert told.entries_written == (desk.workspace / "a.txt",)
+
+
 # --- symlink attacks
 
 
@@ -355,10 +427,8 @@ def test_the_card_shows_the_diff_of_what_would_be_written(desk: Desk) -> None:
         {"path": "a.py", "old_text": "a = 1", "new_text": "a = 2"}, desk.workspace
     )
     assert edit.diff == "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n"
-    assert edit.undo == "The old content is not kept."
     new = WriteFile().describe({"path": "b.py", "text": "b\n"}, desk.workspace)
     assert new.diff == "--- /dev/null\n+++ b.py\n@@ -0,0 +1 @@\n+b\n"
-    assert new.undo == "It makes a new file."
     assert new.paths_written == (desk.workspace / "b.py",)
 
 
@@ -482,6 +552,8 @@ def test_only_the_changing_tools_write() -> None:
         "read_file": "read",
         "list_files": "read",
         "search_files": "read",
+        "move_file": "write",
+        "delete_file": "write",
         "edit_file": "write",
         "write_file": "write",
     }

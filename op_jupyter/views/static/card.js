@@ -359,6 +359,10 @@ export function answeredCard({ request, answer, how }) {
 
 // [plain text, ...nodes]
 export function questionOf({ tool, display = {} }) {
+  if (tool === "undo_files") return ["Put these files back?", "Put these files back?"];
+  if (tool === "delete_file" && display.path) {
+    return [`Delete ${display.path}?`, "Delete ", h("code", {}, display.path), "?"];
+  }
   if (display.kind === "diff") {
     const verb = /^--- \/dev\/null/m.test(display.diff ?? "") ? "Create" : "Edit";
     return [`${verb} ${display.path}?`, `${verb} `, h("code", {}, display.path ?? "file"), "?"];

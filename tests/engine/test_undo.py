@@ -1,0 +1,402 @@
+"""Files are put back exactly, only when asked, and never over what somebody else did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from op_jupyter.core.messages import TextBlock, ToolSpec
+from op_jupyter.core.permissions import Effect, PermissionAnswer, PermissionRequest
+from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine import loop
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.undo import (
+    Undone,
+    changed_in,
+    changed_since,
+    last_change,
+    told,
+    undo_calls,
+)
+from op_jupyter.errors import FilesChanged, SessionActive, UsageError
+from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
+from op_jupyter.tools.backup_files import FILE_BYTES, WORKSPACE_ENTRIES
+from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
+from op_jupyter.tools.files import file_tools
+from tests.engine.harness import (
+    ALLOW,
+    DENY,
+    ScriptedAsker,
+    assert_sound,
+    run,
+    start_in_background,
+    states,
+    tool_nodes,
+)
+
+Picture = dict[str, tuple[Any, ...]]
+
+
+class CodeTool:
+    """Runs Python on the workspace, as `python` and `shell` may."""
+
+    effect: Effect = "execute"
+    timeout = None
+    trusted = False
+    spec = ToolSpec("code", "Run code.", {"type": "object", "properties": {"code": {}}})
+
+    def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
+        return CallDescription(code=arguments["code"], language="")
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        exec(arguments["code"], {"here": context.workspace, "os": os})
+        return ToolOutput((TextBlock("ran"),))
+
+
+@pytest.fixture
+def work(session: AgentSession, tmp_path: Path) -> Path:
+    """A workspace with one file of each kind."""
+    folder = session.workspace = tmp_path / "work"
+    (folder / "src").mkdir(parents=True)
+    (folder / "a.txt").write_text("one\r\ntwo\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o751)
+    (folder / "binary.bin").write_bytes(bytes(range(256)))
+    (folder / "latin.txt").write_bytes("Käse\n".encode("latin-1"))
+    (folder / "large.bin").write_bytes(os.urandom(1024) * 1024 * 3)
+    (folder / "src" / "b.txt").write_text("b")
+    (folder / "link").symlink_to("a.txt")
+    (folder / "dangling").symlink_to("nowhere")
+    return folder
+
+
+def picture(root: Path) -> Picture:
+    """Everything below *root*: kind, mode, content or target."""
+    found: Picture = {}
+    for path in sorted(root.rglob("*")):
+        status, name = path.lstat(), str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = ("link", os.readlink(path))
+        elif path.is_dir():
+            found[name] = ("folder", stat.S_IMODE(status.st_mode))
+        else:
+            found[name] = ("file", stat.S_IMODE(status.st_mode), path.read_bytes())
+    return found
+
+
+def do(session: AgentSession, *calls: Any) -> str:
+    """Run one turn that makes *calls*; returns its id."""
+    tools = [*file_tools(), CodeTool()]
+    provider = ScriptedProvider(reply(*calls), reply("done"))
+    run(session, provider, tools, asker=ScriptedAsker([ALLOW] * len(calls)))
+    assert set(states(session)) == {"succeeded"}
+    return list(session.dag.turns)[-1]
+
+
+def undo(session: AgentSession, turn_id: str, **options: Any) -> Undone:
+    options.setdefault("ask", False)
+    return loop.run_sync(lambda: undo_calls(session, changed_in(session, turn_id), **options))
+
+
+EVERYTHING = [
+    call("write_file", {"path": "new/deep/made.txt", "text": "new"}),
+    call("write_file", {"path": "a.txt", "text": "other"}),
+    call("edit_file", {"path": "link", "old_text": "other", "new_text": "through the link"}),
+    call("move_file", {"path": "run.sh", "to": "bin/run.sh"}),
+    call("move_file", {"path": "large.bin", "to": "big/large.bin"}),
+    call("move_file", {"path": "dangling", "to": "moved-link"}),
+    call("delete_file", {"path": "binary.bin"}),
+    call("delete_file", {"path": "latin.txt"}),
+    call("delete_file", {"path": "src/b.txt"}),
+    call("delete_file", {"path": "src"}),
+    call("delete_file", {"path": "link"}),
+    call("write_file", {"path": "binary.bin", "text": "text now"}),
+]
+
+
+def test_a_turn_of_file_tools_is_undone_to_the_byte_and_the_undo_as_well(
+    session: AgentSession, work: Path
+) -> None:
+    before = picture(work)
+    turn_id = do(session, *EVERYTHING)
+    after = picture(work)
+    assert after != before
+    undone = undo(session, turn_id)
+    assert undone.notes == ()
+    assert picture(work) == before
+    undo(session, last_change(session) or "")
+    assert picture(work) == after
+    undo(session, last_change(session) or "")
+    assert picture(work) == before
+    assert_sound(session)
+
+
+CODE = """
+(here / "made").mkdir(); (here / "made" / "x").write_bytes(b"\\0x")
+(here / "a.txt").write_text("changed")
+os.rename(here / "large.bin", here / "moved.bin")
+(here / "run.sh").chmod(0o600)
+(here / "binary.bin").unlink()
+(here / "latin.txt").unlink(); (here / "latin.txt").mkdir()
+os.unlink(here / "src" / "b.txt"); (here / "src").rmdir()
+(here / "src").write_text("a file now")
+os.unlink(here / "link"); os.symlink("b.txt", here / "link")
+os.unlink(here / "dangling"); (here / "dangling").write_text("a file now")
+"""
+
+
+def test_what_code_did_to_a_small_workspace_is_undone_to_the_byte(
+    session: AgentSession, work: Path
+) -> None:
+    before = picture(work)
+    turn_id = do(session, call("code", {"code": CODE}))
+    after = picture(work)
+    assert undo(session, turn_id).notes == ()
+    assert picture(work) == before
+    undo(session, last_change(session) or "")
+    assert picture(work) == after
+
+
+def test_files_go_back_to_what_they_were_at_a_node_over_several_turns(
+    session: AgentSession, work: Path
+) -> None:
+    do(session, call("write_file", {"path": "a.txt", "text": "1"}))
+    middle = picture(work)
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "2"}))
+    do(session, call("code", {"code": "(here / 'a.txt').write_text('3')"}))
+    user = next(n.id for n in session.dag if n.turn_id == turn_id)
+    undone = loop.run_sync(lambda: undo_calls(session, changed_since(session, user), ask=False))
+    assert undone.paths == ("a.txt",)
+    assert picture(work) == middle
+
+
+def test_what_the_user_changed_since_is_never_lost_in_silence(
+    session: AgentSession, work: Path
+) -> None:
+    turn_id = do(
+        session,
+        call("write_file", {"path": "a.txt", "text": "agent"}),
+        call("write_file", {"path": "new.txt", "text": "agent"}),
+    )
+    (work / "a.txt").write_text("user")
+    before = picture(work)
+    with pytest.raises(FilesChanged, match=r"a\.txt: it was changed in another way since"):
+        undo(session, turn_id)
+    assert picture(work) == before
+    undo(session, turn_id, force=True)
+    assert (work / "a.txt").read_bytes() == b"one\r\ntwo\n"
+    assert not (work / "new.txt").exists()
+    undo(session, last_change(session) or "")
+    assert picture(work) == before
+
+
+@pytest.mark.parametrize("change", ["chmod", "unlink", "retarget"])
+def test_any_other_change_is_noticed(session: AgentSession, work: Path, change: str) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    path = work / "a.txt"
+    if change == "chmod":
+        path.chmod(0o600)
+    else:
+        path.unlink()
+        if change == "retarget":
+            path.symlink_to("src/b.txt")
+    with pytest.raises(FilesChanged):
+        undo(session, turn_id)
+
+
+def test_a_change_between_two_calls_is_noticed(session: AgentSession, work: Path) -> None:
+    first = do(session, call("write_file", {"path": "a.txt", "text": "1"}))
+    (work / "a.txt").write_text("user")
+    do(session, call("write_file", {"path": "a.txt", "text": "2"}))
+    user = next(n.id for n in session.dag if n.turn_id == first)
+    with pytest.raises(FilesChanged, match="in between"):
+        loop.run_sync(lambda: undo_calls(session, changed_since(session, user), ask=False))
+
+
+def test_a_folder_that_holds_the_users_files_stays(session: AgentSession, work: Path) -> None:
+    turn_id = do(session, call("write_file", {"path": "new/a.txt", "text": "agent"}))
+    (work / "new" / "mine.txt").write_text("user")
+    undone = undo(session, turn_id)
+    assert undone.notes == ("new: the folder holds other files",)
+    assert [p.name for p in (work / "new").iterdir()] == ["mine.txt"]
+
+
+def test_it_asks_first_and_a_denial_touches_nothing(session: AgentSession, work: Path) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    after = picture(work)
+    asker = session.asker = ScriptedAsker([DENY, ALLOW])
+    assert undo(session, turn_id, ask=True).denied
+    assert picture(work) == after
+    undone = undo(session, turn_id, ask=True)
+    assert (work / "a.txt").read_bytes() == b"one\r\ntwo\n"
+    card = asker.requests[1]
+    assert (card.tool, card.rule, card.arguments) == ("undo_files", "", {})
+    assert "+one" in card.display["diff"]
+    assert told(undone) == "Put back: a.txt. `%agent undo` takes that back."
+    assert [d["answer"] for d in session.dag.decisions[-2:]] == ["deny", "allow"]
+    node = session.dag.node(undone.node_id)
+    assert (node.name, node.status, node.output) == ("undo_files", "completed", "put back a.txt")
+    assert session.dag.turns[node.turn_id or ""].status == "completed"
+
+
+def test_the_model_is_told_what_was_put_back(session: AgentSession, work: Path) -> None:
+    undo(session, do(session, call("write_file", {"path": "a.txt", "text": "agent"})))
+    provider = ScriptedProvider(reply("seen"))
+    run(session, provider)
+    said = "".join(
+        block.text
+        for message in provider.requests[0].messages
+        for block in message.content
+        if isinstance(block, TextBlock)
+    )
+    assert "put back a.txt" in said
+
+
+def test_nobody_to_ask_is_a_refusal(session: AgentSession, work: Path) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    with pytest.raises(UsageError, match="nobody can be asked"):
+        undo(session, turn_id, ask=True)
+
+
+def test_a_deny_rule_and_a_protected_path_hold_for_undoing_too(
+    session: AgentSession, work: Path
+) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    session.user_rules = (parse_rule("undo_files", "deny"),)
+    with pytest.raises(UsageError, match="forbids"):
+        undo(session, turn_id)
+    session.user_rules = ()
+    hook = str(work / ".git" / "hooks" / "pre-commit")
+    node = changed_in(session, turn_id)[0]
+    session.recorder.note(
+        node.id, files=[[hook, {"kind": "link", "target": "/x"}, {"kind": "absent"}]]
+    )
+    with pytest.raises(UsageError, match="protected"):
+        undo(session, turn_id)
+    assert not (work / ".git").exists()
+
+
+def test_a_stop_while_it_asks_touches_nothing_and_leaves_nothing_running(
+    session: AgentSession, work: Path
+) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    after = picture(work)
+    asked = asyncio.Event()
+
+    class Waiting(ScriptedAsker):
+        async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+            asked.set()
+            return await super().decide(request)
+
+    session.asker = Waiting()
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(undo_calls(session, changed_in(session, turn_id)))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    loop.run_sync(cancelled)
+    assert picture(work) == after
+    assert_sound(session)
+    assert session.pending_cards() == []
+
+
+def test_it_is_only_possible_while_nothing_runs(session: AgentSession, work: Path) -> None:
+    done = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    gate = Gate()
+    turn_id, job = start_in_background(session, ScriptedProvider((gate, *reply("x"))))
+    with pytest.raises(SessionActive):
+        undo(session, done)
+    loop.run_sync(session.cancel_turn, turn_id)
+    job.future.result()
+
+
+def test_a_secret_is_not_kept_and_the_card_says_so(session: AgentSession, work: Path) -> None:
+    (work / ".env").write_text("PASSWORD=x")
+    asker = ScriptedAsker([ALLOW])
+    provider = ScriptedProvider(
+        reply(call("write_file", {"path": ".env", "text": "y"})), reply("done")
+    )
+    run(session, provider, file_tools(), asker=asker)
+    assert asker.requests[0].undo == (
+        "It cannot be undone: the old .env is not kept, because it may hold secrets."
+    )
+    undone = undo(session, last_change(session) or "")
+    assert undone.notes == (".env: its old content was not kept, because it may hold secrets",)
+    assert (work / ".env").read_text() == "y"
+
+
+def test_a_card_for_code_says_whether_it_can_be_undone(
+    session: AgentSession, work: Path, tmp_path: Path
+) -> None:
+    def asked() -> str:
+        asker = ScriptedAsker([ALLOW])
+        provider = ScriptedProvider(reply(call("code", {"code": "pass"})), reply("done"))
+        run(session, provider, [CodeTool()], asker=asker)
+        return asker.requests[0].undo
+
+    assert "`%agent undo` puts them back" in asked()
+    for number in range(WORKSPACE_ENTRIES):
+        (work / f"f{number}").touch()
+    assert "too large to be kept" in asked()
+    assert "backup" not in tool_nodes(session)[-1].metadata
+
+
+def test_a_file_that_is_too_large_is_not_kept_and_that_is_said(
+    session: AgentSession, work: Path
+) -> None:
+    with (work / "huge").open("wb") as file:
+        file.truncate(FILE_BYTES + 1)
+    turn_id = do(session, call("move_file", {"path": "huge", "to": "moved"}))
+    undone = undo(session, turn_id, force=True)
+    assert "larger than 64 MB" in undone.notes[0]
+
+
+def test_a_file_that_code_did_not_change_is_kept_once(session: AgentSession, work: Path) -> None:
+    kept: list[int] = []
+    store = session.recorder.store
+    put = store.put_blob
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def put_blob(self, data: bytes, media_type: str) -> str:
+            kept.append(len(data))
+            return put(data, media_type)
+
+    session.recorder._store = Counting()  # type: ignore[assignment]
+    do(session, call("code", {"code": "(here / 'a.txt').write_text('2')"}))
+    kept.clear()
+    do(session, call("code", {"code": "(here / 'a.txt').write_text('3')"}))
+    assert max(kept) < 100_000
+
+
+def test_nothing_to_put_back_is_said(session: AgentSession, work: Path) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    (work / "a.txt").write_bytes(b"one\r\ntwo\n")
+    assert told(undo(session, turn_id)) == "The files are as they were; nothing had to be put back."
+
+
+def test_an_answer_edited_on_the_card_keeps_the_file_that_it_names(
+    session: AgentSession, work: Path
+) -> None:
+    before = picture(work)
+    edited = PermissionAnswer("allow", "click", {"path": "run.sh", "text": "edited"})
+    asker = ScriptedAsker([edited])
+    loop.run_sync(session.set_permission_mode, "read_only")
+    provider = ScriptedProvider(
+        reply(call("write_file", {"path": "a.txt", "text": "x"})), reply("done")
+    )
+    run(session, provider, file_tools(), asker=asker)
+    assert (work / "run.sh").read_text() == "edited"
+    undo(session, last_change(session) or "")
+    assert picture(work) == before
