@@ -289,7 +289,7 @@ def test_a_rewind_with_files_puts_both_back(
         model.answers(reply(writing), reply(f"wrote {text}"))
         shell.value(f"%%agent\nWrite {text}")
     spine = notebook.session.dag.spine()
-    first_answer = next(n for n in spine if n.role == "llm" and not n.metadata["label"] == "")
+    first_answer = next(n for n in spine if n.role == "llm")
     users = [n.id for n in spine if n.role == "user"]
     assert isinstance(shell.error(f"%agent rewind {users[1]} --files"), UsageError)
     assert notebook.session.dag.head == spine[-1].id, "nobody could be asked: nothing moved"
