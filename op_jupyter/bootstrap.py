@@ -16,7 +16,7 @@ from op_jupyter.core.rules import Rule, parse_rule
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.base import Provider
-from op_jupyter.providers.catalog import ProviderChoice, resolve_provider
+from op_jupyter.providers.catalog import CLAUDE_CODE, ProviderChoice, resolve_provider
 from op_jupyter.providers.recorded import (
     Cassette,
     RecordedProvider,
@@ -143,7 +143,8 @@ def create_runtime(
     when something has to be asked that is not recorded.
 
     Args:
-        provider: ``anthropic``, ``local``, an endpoint of the settings, a server's name or URL.
+        provider: ``anthropic``, ``claude-code``, ``local``, an endpoint of the settings, a
+            server's name or URL.
         model: None: the configured one, or the provider's default.
         chosen: settings to use; None: those in force.
         replay: an open cassette; None: the one that the settings name.
@@ -157,6 +158,11 @@ def create_runtime(
     name, wanted = provider or chosen.get("provider"), model or chosen.get("model")
     if replay is None:
         return Runtime(provider=_provider(_choose(name, wanted, chosen)), model=wanted)
+    if name == CLAUDE_CODE:
+        raise ConfigurationError(
+            "claude-code keeps its own conversation and runs tools of its own, which cannot be"
+            " recorded or replayed; choose another provider, or replay=off"
+        )
     recorded = RecordedProvider(
         lambda: _provider(_choose(name, wanted, chosen)),
         replay.cassette,
@@ -181,6 +187,10 @@ def _choose(name: str | None, model: str | None, chosen: Settings) -> ProviderCh
 
 
 def _provider(choice: ProviderChoice) -> Provider:
+    if choice.name == CLAUDE_CODE:
+        from op_jupyter.providers.claude_code import ClaudeCodeProvider
+
+        return ClaudeCodeProvider(choice.model)
     if choice.profile is None:
         from op_jupyter.providers.local import LocalProvider
 

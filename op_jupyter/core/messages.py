@@ -99,11 +99,29 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where a request goes on at a provider that keeps the conversation itself.
+
+    Attributes:
+        exchange: names the loop of model and tool calls that the request is part of.
+        folder: where the provider's own tools work.
+        resume: the provider's own id of the conversation to go on with; None: a new one, and
+            the request tells everything.
+        lasting: the conversation will be gone on with after the exchange.
+    """
+
+    exchange: str
+    folder: str
+    resume: str | None = None
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One model call, whole and provider-independent.
 
-    *session_key* names the conversation for providers that keep it themselves; it is no
-    part of what is sent, nor of a recording's key.
+    *session_key* and *continuation* say where it stands, the second to providers that keep the
+    conversation themselves; neither is part of what is sent, nor of a recording's key.
     """
 
     model: str
@@ -113,6 +131,7 @@ class ModelRequest:
     max_tokens: int = 8192
     response_schema: Mapping[str, Any] | None = None
     session_key: str = ""
+    continuation: Continuation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,9 @@ class Shown:
 
     *callers* and *subcalls* bound the entries before and inside the frame; None: no bound.
     *own* is the last model call of the very loop that asks now: its steps come last, whole.
+
+    *kept*: the provider keeps the conversation, up to the node *known* of it, and is told only
+    what is new.
     """
 
     base: str | None
@@ -89,6 +92,8 @@ class Shown:
     callers: int | None = None
     subcalls: int | None = None
     own: str | None = None
+    kept: bool = False
+    known: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,8 @@ def _inside_of(name: str, text: str) -> str:
 
 def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
     """The messages of one request."""
+    if shown.kept:
+        return _news(dag, shown, call)
     before = [e for e in (*_spine_entries(dag, shown), *_caller_entries(dag, shown)) if e]
     told = [m for entry in _last(before, shown.callers) for m in entry]
     told = _from_a_user(told)
@@ -148,6 +155,24 @@ def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, .
         inside = _frame_entries(dag, frame, shown.as_of, {node.id for node in own})
         told.extend(m for entry in _last(inside, shown.subcalls) for m in entry)
         told.extend(m for node in own for m in _exchange(dag, node, shown.as_of))
+    told.extend(_input_messages(call))
+    return merge_consecutive(_placed(told))
+
+
+def _news(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
+    """What a provider that keeps the conversation was not told yet."""
+    told: list[Message | _World] = []
+    if shown.own is not None:
+        step = dag.node(shown.own)
+        if message_from_json(step.output).tool_uses:
+            told.extend(_exchange(dag, step, shown.as_of)[-1:])
+    else:
+        line = dag.spine(shown.base) if shown.base is not None else []
+        seen = next((i for i, node in enumerate(line) if node.id == shown.known), -1)
+        prompts = (node for node in line[seen + 1 :] if node.role == "user")
+        told.extend(_user(*(block_from_json(b) for b in node.input)) for node in prompts)
+        if shown.frames and shown.frames[-1].header:
+            told.append(_user(TextBlock(shown.frames[-1].header)))
     told.extend(_input_messages(call))
     return merge_consecutive(_placed(told))
 

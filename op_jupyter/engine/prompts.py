@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from op_jupyter.core.context_window import fit, shrink
+from op_jupyter.core.context_window import fit, measured, shrink
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.messages import (
@@ -53,6 +53,8 @@ def request_of(
         reads["callers"],
         reads["subcalls"],
         reads["own"],
+        reads.get("kept", False),
+        reads.get("known"),
     )
     request = ModelRequest(
         model=reads["model"],
@@ -64,7 +66,12 @@ def request_of(
         session_key=dag.session_id,
     )
     limit = reads.get("shrunk_to")
-    fitted = fit(request, reads["line"]) if limit is None else shrink(request, limit)
+    if shown.kept:
+        fitted = measured(request)
+    elif limit is None:
+        fitted = fit(request, reads["line"])
+    else:
+        fitted = shrink(request, limit)
     return fitted.request, sha256(fitted.data).hexdigest() == reads["sha256"]
 
 

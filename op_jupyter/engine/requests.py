@@ -15,6 +15,7 @@ from op_jupyter.core.context_window import (
     correction,
     fit,
     line_tokens,
+    measured,
     output_tokens,
     shrink,
 )
@@ -38,6 +39,7 @@ from op_jupyter.core.prompt import (
     render_messages,
 )
 from op_jupyter.errors import StoreError
+from op_jupyter.providers.base import CONVERSATION
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
@@ -87,6 +89,7 @@ def prepare(
         plan.render_range.get("callers"),
         plan.render_range.get("subcalls"),
         own,
+        *(() if plan.exchange is None else plan.exchange.remembered()),
     )
     request = ModelRequest(
         model=plan.model or plan.runtime.model or can.default_model,
@@ -96,16 +99,23 @@ def prepare(
         max_tokens=output_tokens(can.context_tokens, can.max_output_tokens),
         response_schema=plan.schema,
         session_key=session.session_id,
+        continuation=None if plan.exchange is None else plan.exchange.where,
     )
     off = _correction(session.dag, base, own)
     line = line_tokens(can.context_tokens, request.max_tokens, off)
-    fitted = fit(request, line) if shrink_to is None else shrink(request, shrink_to - off)
+    if shown.kept:
+        fitted = measured(request)  # a part of the conversation, whose whole the provider keeps
+    elif shrink_to is None:
+        fitted = fit(request, line)
+    else:
+        fitted = shrink(request, shrink_to - off)
     reads = {
         "head": base,
         "as_of": shown.as_of,
         "callers": shown.callers,
         "subcalls": shown.subcalls,
         "own": shown.own,
+        **({"kept": True, "known": shown.known} if shown.kept else {}),
         "frames": [frame_to_json(f) for f in plan.frames],
         "system": plan.system,
         "model": request.model,
@@ -237,7 +247,10 @@ class Asked:
             status="completed",
             output=message_to_json(done.message),
             name=done.model or self.node.name,
-            metadata=_told(done, self.attempts, monotonic() - self.started, label),
+            metadata={
+                **_told(done, self.attempts, monotonic() - self.started, label),
+                **_conversation(self.plan, done),
+            },
         )
 
 
@@ -251,6 +264,14 @@ def _told(
         "attempts": list(attempts),
         "seconds": round(seconds, 3),
     }
+
+
+def _conversation(plan: Plan, done: ResponseDone) -> dict[str, Any]:
+    """By what id the provider can go on with the conversation, if it keeps it."""
+    told = done.details.get(CONVERSATION)
+    if told is None:
+        return {}
+    return {"provider": plan.runtime.provider.capabilities.name, CONVERSATION: told}
 
 
 def _request_attributes(plan: Plan, request: ModelRequest) -> dict[str, Any]:

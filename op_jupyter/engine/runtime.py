@@ -28,6 +28,7 @@ from op_jupyter.core.updates import clip
 from op_jupyter.engine import loop, questions
 from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
 from op_jupyter.engine.cancelling import host_can_cancel
+from op_jupyter.engine.exchanges import ProviderMemory
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
 from op_jupyter.engine.responses import check_response
 from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
@@ -148,6 +149,7 @@ class Runtime:
         self._timeout = timeout
         self._on_retry = on_retry
         self._closed = False
+        self.memory = ProviderMemory()
         self._closing: asyncio.Task[None] | None = None
 
     # -- asking
@@ -229,6 +231,7 @@ class Runtime:
         on_stream: Callable[[ModelDelta], None] | None = None,
         response_format: Any = None,
         choices: Mapping[str, Any] | None = None,
+        own_tools: bool = False,
     ) -> Any:
         self._check_open()
         blocks = to_blocks(content)
@@ -258,6 +261,7 @@ class Runtime:
                 max_retries=max_retries,
                 on_stream=on_stream,
                 frame=frame,
+                own_tools=own_tools,
             )
             try:
                 async with host_can_cancel():
@@ -543,7 +547,9 @@ class _Agent:
     ) -> Any:
         given = session_tools() if tools is None else tools
         with ambient_runtime() as runtime:
-            return await runtime._exec(content, tools=given, max_steps=max_steps, **options)
+            return await runtime._exec(
+                content, tools=given, max_steps=max_steps, own_tools=tools is None, **options
+            )
 
 
 llm = _Llm()

@@ -33,6 +33,7 @@ from op_jupyter.core.turn import DOOM_LOOP, NOT_EXECUTED, FailureCode, Phase
 from op_jupyter.core.updates import Update
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.compaction import make_room, overflowed
+from op_jupyter.engine.exchanges import begin_exchange, end_of
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.requests import Asked, Prepared, begin_call, prepare
 from op_jupyter.engine.responses import sound_calls
@@ -45,6 +46,7 @@ from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from op_jupyter.engine.context import Frame
+    from op_jupyter.engine.exchanges import Exchange
     from op_jupyter.engine.runtime import Runtime
     from op_jupyter.engine.session import AgentSession
 
@@ -62,6 +64,8 @@ class Plan:
         nested: inside a tool of a visible turn, whose phase and draft are not ours.
         system: the function's addition to the system prompt.
         schema: what the answer has to fit; None: it is text.
+        own_tools: a provider that has tools of its own offers them too.
+        exchange: where it stands at a provider that keeps the conversation itself.
     """
 
     session: AgentSession
@@ -86,6 +90,8 @@ class Plan:
     max_retries: int | None = None
     on_stream: Callable[[ModelDelta], None] | None = None
     frame: Frame | None = None
+    own_tools: bool = False
+    exchange: Exchange | None = None
 
     @property
     def frame_id(self) -> str | None:
@@ -159,6 +165,12 @@ async def run_steps(plan: Plan, content: Sequence[Block], progress: Progress) ->
         ProviderError, StoreError: as they came, with everything before them stored.
         CancelledError: after what was under way has its result.
     """
+    plan = await begin_exchange(plan)
+    with end_of(plan.exchange):
+        return await _loop(plan, content, progress)
+
+
+async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Progress:
     own = None if progress.node is None else progress.node.id
     added = tuple(content)
     first = progress.steps + 1
@@ -212,6 +224,8 @@ async def _run_tools(
             if progress.count_wait(use, output) >= WAITS_IN_A_ROW:
                 text = f"{WAIT_AGENT} timed out {WAITS_IN_A_ROW} times in a row"
                 raise TurnEnd("failed", "doom_loop", text)
+            if plan.exchange is not None:
+                plan.exchange.deliver(asked, use)
         except BaseException:
             # The first cause is the one that counts; a store that fails again adds nothing.
             for mate in uses[index + 1 :]:
@@ -267,6 +281,8 @@ async def _ask(
         raise
     done = sound_calls(done, prepared.request, plan.tools, plan.session.new_id)
     node = asked.finish(done, f"step {step}")
+    if plan.exchange is not None:
+        plan.exchange.note(done, node, spine=plan.spine)
     plan.show(Update("draft_cleared"))
     return node, done
 

@@ -72,6 +72,7 @@ async def _outcome(
             model=start.model,
             main_thread=start.main_thread,
             world=start.world,
+            own_tools=len(start.tools) > 0,
         )
         await run_steps(plan, (), progress)
     except asyncio.CancelledError:

@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from op_jupyter import bootstrap
 from op_jupyter.config.settings import Settings
 from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.engine.runtime import Runtime
-from op_jupyter.providers.base import Capabilities, Provider
+from op_jupyter.providers.base import Capabilities, Conversations, Provider, SessionProvider
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
 
 Build = Callable[[], Runtime]
@@ -49,6 +50,11 @@ class DeferredProvider:
         """What the real one streams."""
         provider: Provider = self._ready().provider
         return provider.stream(request)
+
+    @property
+    def conversations(self) -> Conversations:
+        """Those of the real one, which keeps the conversation itself."""
+        return cast("SessionProvider", self._ready().provider).conversations
 
     async def aclose(self) -> None:
         """Close the real one, if it was ever made."""

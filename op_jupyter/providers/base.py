@@ -1,16 +1,17 @@
 """The seam to a model service.
 
 A provider sends one request and yields what comes back.  It never retries, never waits
-between attempts and keeps no policy: that is the runtime's (see `agent.retry`).
+between attempts and keeps no policy: that is the runtime's (see `engine.retry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from op_jupyter.core.messages import ModelDelta, ModelRequest
+from op_jupyter.core.messages import ModelDelta, ModelRequest, ToolResultBlock, ToolSpec
+from op_jupyter.core.permissions import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +56,54 @@ class Provider(Protocol):
 
     async def aclose(self) -> None:
         """Free connections and processes.  Safe to call twice."""
+
+
+CONVERSATION: Final = "provider_session"
+"""In `ResponseDone.details`: the provider's own id of the conversation that it keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """A tool that a provider runs itself, once it is told that it may.
+
+    *reads* and *writes* name the arguments that hold paths, *code* the one that holds source
+    text in *language*.
+    """
+
+    spec: ToolSpec
+    effect: Effect
+    reads: Sequence[str] = ()
+    writes: Sequence[str] = ()
+    code: str = ""
+    language: str = ""
+
+
+class Conversations(Protocol):
+    """What else is said to a provider that keeps the conversation itself.
+
+    An *exchange* is one loop of model and tool calls; it begins with the first request that
+    names it (`ModelRequest.continuation`).  The calls of a response are settled in their order,
+    each by one `deliver`.
+    """
+
+    @property
+    def own_tools(self) -> Sequence[OwnTool]: ...
+
+    async def remembers(self, conversation: str, folder: str) -> bool:
+        """Whether that conversation can be gone on with."""
+
+    async def run_own(self, exchange: str, arguments: Mapping[str, Any]) -> ToolResultBlock:
+        """Let the provider run the call that is due, with *arguments*; what came out."""
+
+    def deliver(self, exchange: str, result: ToolResultBlock) -> None:
+        """The result of the call that is due."""
+
+    def end(self, exchange: str) -> None:
+        """The loop is over.  What the provider still does for it is stopped."""
+
+
+class SessionProvider(Provider, Protocol):
+    """A provider whose capabilities say ``has_session``."""
+
+    @property
+    def conversations(self) -> Conversations: ...

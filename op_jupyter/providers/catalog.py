@@ -14,6 +14,7 @@ from op_jupyter.providers.profile import ANTHROPIC_URL, DEFAULT_MODEL, EndpointP
 
 LOCAL: Final = "local"
 ANTHROPIC: Final = "anthropic"
+CLAUDE_CODE: Final = "claude-code"
 _KEY_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _URL_VARIABLE: Final = "ANTHROPIC_BASE_URL"
 _SERVERS: Final = {
@@ -27,7 +28,7 @@ _SERVERS: Final = {
 }
 """Servers that speak the Messages API, at the address they have unless told otherwise."""
 
-BUILT_IN: Final = (ANTHROPIC, LOCAL)
+BUILT_IN: Final = (ANTHROPIC, CLAUDE_CODE, LOCAL)
 """Names that no endpoint of the settings can take."""
 
 _WINDOWS: Final = {DEFAULT_MODEL: (1_000_000, 128_000)}
@@ -45,7 +46,7 @@ class ProviderChoice:
     """What was chosen, and why.
 
     Attributes:
-        profile: the endpoint to talk to; None: the embedded local model.
+        profile: the endpoint to talk to; None: the embedded local model, or Claude Code.
         model: asked unless a call names another.
         origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``.
     """
@@ -99,6 +100,8 @@ def _named(
                 " then op-jupyter local install"
             )
         return _local(model, origin)
+    if name == CLAUDE_CODE:
+        return ProviderChoice(CLAUDE_CODE, model or DEFAULT_MODEL, origin)
     servers = {**_SERVERS, **endpoints}
     if name in servers:
         return _server(servers[name], model, environ, origin)

@@ -22,6 +22,9 @@ _FIELDS: Final = frozenset(
         *("temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"),
     }
 )
+_BETA_FIELDS: Final = {"context_management": "context-management-"}
+"""Fields that a feature in the ``anthropic-beta`` header allows."""
+
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MAX_BREAKPOINTS: Final = 4
 _LOOK_BACK: Final = 20
@@ -84,7 +87,9 @@ def _refusals(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> I
 
 
 def _malformed(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> Iterator[str]:
-    for name in sorted(body.keys() - _FIELDS):
+    betas = headers.get("anthropic-beta", "").split(",")
+    allowed = {n for n, beta in _BETA_FIELDS.items() if any(b.startswith(beta) for b in betas)}
+    for name in sorted(body.keys() - _FIELDS - allowed):
         yield f"{name}: Extra inputs are not permitted"
     if "max_tokens" not in body:
         yield "max_tokens: Field required"

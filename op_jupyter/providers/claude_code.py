@@ -1,0 +1,448 @@
+"""Claude Code as a provider: its command line program keeps the conversation.
+
+The program's own retries, its own ways around an error and its settings files are off: retries
+are the runtime's, and what may run is decided by our permission gate alone.  The SDK takes more
+than a second to import, so it is loaded on the first request, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from uuid import uuid4
+
+from op_jupyter.core.messages import (
+    Block,
+    Continuation,
+    ImageBlock,
+    Message,
+    ModelDelta,
+    ModelRequest,
+    OpaqueBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    block_to_json,
+)
+from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.errors import ConfigurationError, ProviderConnectionError, ProviderError
+from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
+from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
+from op_jupyter.providers.lifeline import Lifeline
+from op_jupyter.providers.profile import DEFAULT_MODEL, EndpointProfile
+from op_jupyter.providers.service_errors import ErrorAnswer, provider_error
+from op_jupyter.providers.structured import format_instruction
+
+NAME: Final = "claude-code"
+_LIBRARY: Final = "claude_agent_sdk"
+_MOST_AT_ONCE: Final = 4
+"""Requests at the same time; each needs a process of 200 MB."""
+
+_LINE_BYTES: Final = 64 << 20
+_ENVIRONMENT: Final = {
+    "CLAUDE_CODE_MAX_RETRIES": "0",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "CLAUDE_CODE_DISABLE_REFUSAL_RETRY": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+}
+_CAUSES: Final = {
+    "authentication_failed": "authentication_error",
+    "billing_error": "billing_error",
+    "rate_limit": "rate_limit_error",
+    "invalid_request": "invalid_request_error",
+    "server_error": "api_error",
+}
+"""The CLI's word for a failure without an HTTP status, in the words of the Messages API."""
+
+_PROFILE: Final = EndpointProfile(
+    name=NAME,
+    needs_key=False,
+    key_source="Claude Code (run `claude` and /login, or set ANTHROPIC_API_KEY)",
+)
+
+
+def is_installed() -> bool:
+    """Whether the optional package is there."""
+    return importlib.util.find_spec(_LIBRARY) is not None
+
+
+def _text(**properties: str) -> dict[str, Any]:
+    """The schema of an object with these texts; further properties are the CLI's to judge."""
+    return {
+        "type": "object",
+        "properties": {
+            name: {"type": "string", "description": told} for name, told in properties.items()
+        },
+        "required": [next(iter(properties))],
+    }
+
+
+OWN_TOOLS: Final = (
+    OwnTool(
+        ToolSpec(
+            "Bash",
+            "Run a shell command.",
+            _text(command="the command", description="what it is for"),
+        ),
+        "execute",
+        code="command",
+        language="shell",
+    ),
+    OwnTool(
+        ToolSpec("Read", "Read a file.", _text(file_path="absolute path")),
+        "read",
+        reads=("file_path",),
+    ),
+    OwnTool(
+        ToolSpec(
+            "Write", "Write a file.", _text(file_path="absolute path", content="the new text")
+        ),
+        "write",
+        writes=("file_path",),
+    ),
+    OwnTool(
+        ToolSpec(
+            "Edit",
+            "Replace text in a file.",
+            _text(file_path="absolute path", old_string="what is there", new_string="what is not"),
+        ),
+        "write",
+        writes=("file_path",),
+    ),
+    OwnTool(
+        ToolSpec("Glob", "Find files by name.", _text(pattern="a glob", path="folder")),
+        "read",
+        reads=("path",),
+    ),
+    OwnTool(
+        ToolSpec("Grep", "Find text in files.", _text(pattern="a regex", path="file or folder")),
+        "read",
+        reads=("path",),
+    ),
+    OwnTool(
+        ToolSpec("WebFetch", "Read a page of the web.", _text(url="address", prompt="question")),
+        "network",
+    ),
+    OwnTool(ToolSpec("WebSearch", "Search the web.", _text(query="what to look for")), "network"),
+)
+"""The CLI's tools that are offered.  It describes them to the model itself; the schemas here are
+what the gate needs of them."""
+
+_OWN_NAMES: Final = frozenset(tool.spec.name for tool in OWN_TOOLS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What a process is started with."""
+
+    model: str
+    system: str
+    tools: str
+    folder: str
+    max_tokens: int
+
+
+class ClaudeCodeProvider:
+    """Provider that asks through the Claude Code CLI.  Use it from one event loop.
+
+    Args:
+        model: used when nobody names one.
+        cli: the program; None: the one that comes with the SDK, else ``claude`` on the path.
+        environment: added to the environment of the program.
+
+    Raises:
+        ConfigurationError: the optional package is missing.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        cli: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        if not is_installed():
+            raise ConfigurationError(
+                "Claude Code needs its package: run pip install 'op-jupyter[claude-code]'"
+            )
+        self._capabilities = Capabilities(
+            NAME, model, context_tokens=200_000, max_output_tokens=32_000, has_session=True
+        )
+        self._cli = cli
+        self._environment = dict(environment or {})
+        self._sdk: ModuleType | None = None
+        self._running: dict[str, Conversation] = {}
+        self._idle: Conversation | None = None
+        self._ours: set[str] = set()
+        self._lasting: dict[str, bool] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._stderr: list[str] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def conversations(self) -> Conversations:
+        """This provider keeps the conversation."""
+        return self
+
+    @property
+    def own_tools(self) -> Sequence[OwnTool]:
+        return OWN_TOOLS
+
+    # --- asking ---------------------------------------------------------------------------
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
+        where = request.continuation
+        if where is None:  # a single question, without the engine
+            where = Continuation(f"single-{uuid4().hex}", str(Path.cwd()), lasting=False)
+        try:
+            async with self._turns:
+                conversation = await self._conversation(where, request)
+                async with aclosing(conversation.answer(_content(request))) as deltas:
+                    async for delta in deltas:
+                        yield delta
+                self._ours.add(conversation.id)
+        finally:
+            if request.continuation is None:
+                self.end(where.exchange)
+
+    async def _conversation(self, where: Continuation, request: ModelRequest) -> Conversation:
+        running = self._running.get(where.exchange)
+        if running is not None:
+            await running.settled()
+            if running.phase != "dead":
+                return running
+            if running.answered:
+                raise ProviderConnectionError(
+                    "Claude Code ended in the middle of a turn; ask again", retryable=False
+                )
+            await running.close()
+        setup = _Setup(
+            request.model or self._capabilities.default_model,
+            request.system,
+            json.dumps([(t.name, t.description, dict(t.input_schema)) for t in request.tools]),
+            where.folder,
+            request.max_tokens,
+        )
+        idle = self._idle
+        if idle is not None and where.lasting:
+            self._idle = None
+            await idle.settled()
+            if idle.id == where.resume and idle.setup == setup and idle.phase in _USABLE:
+                self._enter(where, idle)
+                return idle
+            await idle.close()
+        conversation = await self._start(where, setup, request.tools)
+        self._enter(where, conversation)
+        return conversation
+
+    def _enter(self, where: Continuation, conversation: Conversation) -> None:
+        conversation.said = conversation.answered = False
+        self._running[where.exchange] = conversation
+        self._lasting[where.exchange] = where.lasting
+
+    async def _start(
+        self, where: Continuation, setup: _Setup, tools: Sequence[ToolSpec]
+    ) -> Conversation:
+        sdk = await self._library()
+        lifeline = Lifeline(self._program(sdk))
+        conversation = Conversation(sdk, setup, _OWN_NAMES, partial(self._failure, setup.model))
+        options = self._options(sdk, conversation, where, setup, tools, lifeline)
+        try:
+            await conversation.start(options, lifeline)
+        except BaseException:
+            lifeline.close()
+            raise
+        return conversation
+
+    async def _library(self) -> ModuleType:
+        if self._sdk is None:
+            self._sdk = await asyncio.to_thread(importlib.import_module, _LIBRARY)
+        return self._sdk
+
+    def _program(self, sdk: ModuleType) -> Path:
+        bundled = Path(str(sdk.__file__)).parent / "_bundled" / "claude"
+        found = self._cli or (bundled if bundled.is_file() else shutil.which("claude"))
+        if found is None or not os.access(found, os.X_OK):
+            raise ConfigurationError(
+                "the program `claude` was not found; install Claude Code, or the wheel of"
+                " claude-agent-sdk for this system, which brings it"
+            )
+        return Path(found)
+
+    def _options(
+        self,
+        sdk: ModuleType,
+        conversation: Conversation,
+        where: Continuation,
+        setup: _Setup,
+        tools: Sequence[ToolSpec],
+        lifeline: Lifeline,
+    ) -> Any:
+        own = [t.name for t in tools if t.name in _OWN_NAMES]
+        ours = [t for t in tools if t.name not in _OWN_NAMES]
+        handlers = [
+            sdk.SdkMcpTool(
+                t.name, t.description, dict(t.input_schema), partial(conversation.give, t.name)
+            )
+            for t in ours
+        ]
+        server = sdk.create_sdk_mcp_server(SERVER, tools=handlers)
+        settings = {
+            "attribution": {"commit": "", "pr": ""},
+            # Rules that ask come before rules that allow, wherever those stand.
+            "permissions": {"ask": [*own, *(PREFIX + t.name for t in ours)]},
+        }
+        return sdk.ClaudeAgentOptions(
+            model=setup.model,
+            system_prompt=setup.system,
+            tools=own,
+            mcp_servers={SERVER: server} if ours else {},
+            strict_mcp_config=True,
+            can_use_tool=conversation.may_run,
+            setting_sources=[],
+            settings=json.dumps(settings),
+            include_partial_messages=True,
+            verbatim_prompts=True,
+            cwd=where.folder,
+            resume=where.resume,
+            fork_session=where.resume is not None and where.resume not in self._ours,
+            cli_path=lifeline.launcher,
+            max_buffer_size=_LINE_BYTES,
+            stderr=self._note,
+            env={
+                **_ENVIRONMENT,
+                "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(setup.max_tokens),
+                **self._environment,
+                **lifeline.environment,
+            },
+        )
+
+    def _note(self, line: str) -> None:
+        self._stderr = [*self._stderr[-4:], line]
+
+    # --- Conversations --------------------------------------------------------------------
+
+    async def remembers(self, conversation: str, folder: str) -> bool:
+        sdk = await self._library()
+        found = await asyncio.to_thread(sdk.get_session_info, conversation, folder)
+        return found is not None
+
+    async def run_own(self, exchange: str, arguments: Mapping[str, Any]) -> ToolResultBlock:
+        return await self._running[exchange].run_own(arguments)
+
+    def deliver(self, exchange: str, result: ToolResultBlock) -> None:
+        self._running[exchange].deliver(result)
+
+    def end(self, exchange: str) -> None:
+        conversation = self._running.pop(exchange, None)
+        if conversation is None:
+            return
+        if conversation.phase in ("asking", "tools"):
+            conversation.stop()
+        if not self._lasting.pop(exchange):
+            self._let_go(conversation)
+            return
+        if self._idle is not None:
+            self._let_go(self._idle)
+        self._idle = conversation
+
+    def _let_go(self, conversation: Conversation) -> None:
+        task = asyncio.create_task(conversation.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def aclose(self) -> None:
+        for exchange in list(self._running):
+            self.end(exchange)
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            self._let_go(idle)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # --- errors ---------------------------------------------------------------------------
+
+    def _failure(self, model: str, result: Any, cause: str, begun: bool) -> ProviderError:
+        """What went wrong, from a result of the CLI or an error of the SDK."""
+        said = getattr(result, "errors", None) or getattr(result, "result", None) or str(result)
+        text = self._shown(said if isinstance(said, str) else "; ".join(map(str, said)))
+        status = getattr(result, "api_error_status", None)
+        if status is None and not cause:
+            tail = self._shown(" ".join(self._stderr))
+            return ProviderConnectionError(
+                f"Claude Code failed: {text}" + (f" ({tail})" if tail and tail not in text else ""),
+                retryable=not begun,
+                semantic_output=begun,
+            )
+        kind = "not_found_error" if status == 404 else _CAUSES.get(cause, "")
+        answer = ErrorAnswer(status or 200, kind, message=text)
+        return provider_error(answer, _PROFILE, model, now=time.time(), semantic=begun)
+
+    def _shown(self, text: str) -> str:
+        redactor = Redactor(secrets_of({**os.environ, **self._environment}))
+        return redactor.text(" ".join(text.split()))[:300]
+
+
+_USABLE: Final = ("idle", "failed")
+
+
+def _content(request: ModelRequest) -> list[dict[str, Any]]:
+    """What is said to the CLI: the last message, after what it was not there to hear."""
+    *before, last = request.messages or (Message("user", ()),)
+    results = [b for b in last.content if isinstance(b, ToolResultBlock)]
+    if results:
+        before = [*before, Message("user", tuple(results))]
+    blocks = [
+        block_to_json(b)
+        for b in last.content
+        if not isinstance(b, ToolResultBlock) and not (isinstance(b, TextBlock) and _blank(b))
+    ]
+    if before:
+        blocks.insert(0, {"type": "text", "text": _transcript(before)})
+    if request.response_schema is not None:
+        blocks.append({"type": "text", "text": format_instruction(request.response_schema)})
+    return blocks
+
+
+def _blank(block: TextBlock) -> bool:
+    return not block.text.strip()
+
+
+def _transcript(messages: Sequence[Message]) -> str:
+    told = "\n\n".join(f"[{m.role}]\n" + "\n".join(map(_told, m.content)) for m in messages)
+    return f"<conversation>\n{told}\n</conversation>\nThis was said so far. Go on from here."
+
+
+def _told(block: Block) -> str:
+    match block:
+        case TextBlock(text):
+            return text
+        case ImageBlock(media_type):
+            return f"(an image, {media_type})"
+        case ToolUseBlock(_, name, arguments):
+            return f"(calls the tool {name} with {arguments})"
+        case ToolResultBlock(_, content, state):
+            return f"(result, {state}:) " + "\n".join(map(_told, content))
+        case OpaqueBlock(payload):
+            return f"({payload.get('type', 'block')})"
