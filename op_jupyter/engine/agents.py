@@ -277,6 +277,7 @@ class Agents:
                 base=KEEP_HEAD,
                 asker=HeadlessAsker(),
                 world=_world_of(child),
+                skills=(),
                 metadata={},
             )
             return (await child.run_turn(task))[1]

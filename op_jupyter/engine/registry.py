@@ -30,8 +30,8 @@ _open: dict[tuple[str, str], _Entry] = {}
 
 
 def _key(store: Store, session_id: str) -> tuple[str, str]:
-    path = store.path(session_id)
-    return (str(path.parent) if path is not None else f"memory-{id(store)}", session_id)
+    # Not by the session's own folder, which is made with its first record.
+    return (f"memory-{id(store)}" if store.root is None else str(store.root), session_id)
 
 
 def acquire(
@@ -44,7 +44,7 @@ def acquire(
         if entry is None:
             opened = store.open(session_id, "write", timeout=timeout, force=force)
             session = AgentSession(opened)
-            session.store_path = store.path(session_id)
+            session.store_path = None if store.root is None else store.root / session_id
             session.home = _Home(store)
             try:
                 hooks.guard(session)

@@ -85,6 +85,7 @@ class NotebookAsker:
         read: reads one answer from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the card.
         questions: asks what the program asks; None: nobody is asked.
+        parked: no cell waits, so a question waits for a click or a command, for ever.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class NotebookAsker:
         read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
         questions: Questions | None = None,
+        parked: bool = False,
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -105,6 +107,7 @@ class NotebookAsker:
         self._read = read
         self._patience = ready_seconds
         self._questions = questions
+        self._parked = parked
 
     @property
     def interactive(self) -> bool:
@@ -119,6 +122,8 @@ class NotebookAsker:
         front = self._front()
         if not front.can_answer:
             return await HeadlessAsker().decide(request)
+        if self._parked:
+            await asyncio.Event().wait()
         if not front.shows_widgets:
             return await self._ask_by_text(request, "terminal")
         try:

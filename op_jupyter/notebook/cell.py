@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from op_jupyter.bootstrap import EVERYTHING
@@ -19,18 +19,27 @@ from op_jupyter.core.updates import clip
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession, TurnStart, stored_outcome
-from op_jupyter.errors import Busy, EmptyInput, TurnCancelled, TurnFailed, UsageError
+from op_jupyter.errors import Busy, EmptyInput, UsageError
 from op_jupyter.notebook.approvals import NotebookAsker
-from op_jupyter.notebook.display import TurnDisplay, announced, display_for, warn
+from op_jupyter.notebook.background import BackgroundTurn
+from op_jupyter.notebook.display import (
+    LiveDisplay,
+    TurnDisplay,
+    announced,
+    display_for,
+    warn,
+)
 from op_jupyter.notebook.frontend import FrontEnd, detect
 from op_jupyter.notebook.identity import CellRun, cell_run
 from op_jupyter.notebook.notebook import Notebook
-from op_jupyter.notebook.result import TurnResult
+from op_jupyter.notebook.result import TurnResult, judged, turn_result
 from op_jupyter.notebook.substitution import substitute
 from op_jupyter.notebook.toolbox import chosen_tools
 from op_jupyter.notebook.world import world_of
 from op_jupyter.views.model import State
 from op_jupyter.views.text import count
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,11 @@ class CellOptions:
     replay: str | None = None
     output: str | None = None
     quiet: bool = False
+    background: bool = False
 
 
-def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResult:
-    """Run one turn and return how it ended.
+def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResult | BackgroundTurn:
+    """Run one turn and return how it ended; or start one in the background, and return it.
 
     Raises:
         UsageError: something in the flags or the prompt cannot work; nothing was sent.
@@ -71,13 +81,14 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
         if session.allow_everything:
             warn(EVERYTHING, here.front)
         _give_title(session, content)
-        display = display_for(here.front, session, here.request_id, quiet=here.quiet)
+        display = _display(here, session, options)
         asker = NotebookAsker(
             lambda: here.front,
             notebook.lent,
             display,
             decisions=service.decisions,
             questions=notebook.questions(session, service.decisions, here.front),
+            parked=options.background,
         )
         start = TurnStart(
             content,
@@ -91,16 +102,39 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             main_thread=notebook.lent,
             world=world_of(notebook, session, small=small, without_skills=options.no_skill),
             skills=skills,
-            metadata={} if here.run.cell_id is None else {"cell_id": here.run.cell_id},
+            metadata=_metadata(here, options),
         )
+        if options.background:
+            live = display if isinstance(display, LiveDisplay) else None
+            job = notebook.jobs.start(notebook.store, session, start, live)
+            return _kept(notebook, options, job)
         with _offer(notebook, session, here):
             ended = _run(notebook, session, start, display)
         result = _result(notebook, session, ended, here)
-    if options.output is not None:
-        notebook.shell.push({options.output: result})
+    _kept(notebook, options, result)
     if ended.stopped:
         raise stopped() from None
-    return _judged(result, ended.outcome)
+    return judged(result, ended.outcome)
+
+
+def _kept(notebook: Notebook, options: CellOptions, value: T) -> T:
+    """*value*, under the name that ``-o`` gave it."""
+    if options.output is not None:
+        notebook.shell.push({options.output: value})
+    return value
+
+
+def _display(here: _Here, session: AgentSession, options: CellOptions) -> TurnDisplay:
+    if options.background and here.front.shows_widgets and not here.quiet:
+        return LiveDisplay(session, here.request_id, alone=True)
+    quiet = here.quiet or options.background
+    return display_for(here.front, session, here.request_id, quiet=quiet)
+
+
+def _metadata(here: _Here, options: CellOptions) -> dict[str, Any]:
+    """What is kept with the turn."""
+    kept: dict[str, Any] = {} if here.run.cell_id is None else {"cell_id": here.run.cell_id}
+    return {**kept, "background": True} if options.background else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,27 +271,14 @@ def _stopped_outcome(session: AgentSession, turn_id: str) -> Outcome:
 
 
 def _result(notebook: Notebook, session: AgentSession, ended: _Ended, here: _Here) -> TurnResult:
-    return TurnResult(
-        ended.outcome.text,
-        session.session_id,
+    return turn_result(
+        session,
         ended.turn_id,
-        ended.outcome.status,
-        ended.outcome.steps,
-        ended.outcome.usage,
-        tuple(node for node in session.dag if node.turn_id == ended.turn_id),
+        ended.outcome,
         ended.state,
         shown_in=notebook.shell.execution_count,
         speaks=here.front.kind == "terminal" and not here.quiet,
     )
-
-
-def _judged(result: TurnResult, outcome: Outcome) -> TurnResult:
-    if outcome.status == "completed":
-        return result
-    if outcome.status == "cancelled":
-        raise TurnCancelled("the turn was cancelled; what it did so far is kept")
-    code = outcome.code or "failed"
-    raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=result.turn_id)
 
 
 def stopped() -> KeyboardInterrupt:

@@ -29,6 +29,7 @@ from op_jupyter.engine.undo import (
     undo_calls,
 )
 from op_jupyter.errors import PermissionNotPending, TurnFailed, UnknownNode, UsageError
+from op_jupyter.notebook.background import is_background
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import arguments, flag, parse
 from op_jupyter.store.base import SessionInfo
@@ -328,6 +329,39 @@ def agents(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
     return Said(visible("\n".join(lines)) or "There are no sub-agents in this session.")
 
 
+# -- background turns
+
+
+@arguments("agent jobs")
+def jobs(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """List the background turns: of this kernel, and of earlier ones in this session."""
+    live = {job.id: job for job in notebook.jobs}
+    lines = [f"{job.id}: {job.status}, {job.progress}" for job in live.values()]
+    stored = [turn for turn in notebook.session.dag.turns.values() if is_background(turn)]
+    lines += [
+        f"{turn.id}: {turn.status}, {one_line(turn.subject, _LABEL_CHARS)}"
+        for turn in stored
+        if turn.id not in live
+    ]
+    return Said("\n".join(lines) or "There are no background turns.")
+
+
+_JOB: Final = flag("id", nargs="?", help="Which one; needed when several run.")
+
+
+@arguments("agent wait", _JOB)
+def wait(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Wait for the end of a background turn, and show its answer."""
+    return Said(visible(str(notebook.jobs.get(args.id).result())))
+
+
+@arguments("agent cancel", _JOB)
+def cancel(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Stop a background turn; what it did so far is kept."""
+    job = notebook.jobs.get(args.id)
+    return Said("It is being stopped." if job.cancel() else f"It was over already: {job.status}.")
+
+
 # -- permissions
 
 
@@ -440,6 +474,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "dag": dag,
     "show": show,
     "agents": agents,
+    "jobs": jobs,
+    "wait": wait,
+    "cancel": cancel,
     "compact": compact,
     "rewind": rewind,
     "undo": undo,

@@ -120,6 +120,10 @@ class _Watched:
     def end(self) -> State:
         if self._unsubscribe is not None:
             self._unsubscribe()
+        return self.state()
+
+    def state(self) -> State:
+        """The turn so far."""
         with self._lock:
             return self._model.to_json()
 
@@ -204,9 +208,14 @@ class StreamDisplay(_Watched):
 class LiveDisplay:
     """The live view, with its card."""
 
-    def __init__(self, session: AgentSession, client_request_id: str) -> None:
-        self._session = session
-        self._request_id = client_request_id
+    def __init__(
+        self, session: AgentSession, client_request_id: str, *, alone: bool = False
+    ) -> None:
+        """Show the turn with that request id.
+
+        *alone*: no cell waits for it, so that what stays can only take the view's own place.
+        """
+        self._alone = alone
         self._view = _new_view(session, client_request_id=client_request_id)
         self._handle: Any = None
 
@@ -221,7 +230,7 @@ class LiveDisplay:
         return state
 
     def _leave(self, content: Mapping[str, Any], metadata: dict[str, Any]) -> None:
-        if self._view.ready.is_set() or not content:
+        if self._alone or self._view.ready.is_set() or not content:
             self._handle.update(content, raw=True, metadata=metadata)
             return
         # No page showed the view: a console, which does not know updates of displays.

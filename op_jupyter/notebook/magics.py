@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core.magic import no_var_expand
 
 from op_jupyter.config.settings import CHOICES
+from op_jupyter.notebook.background import BackgroundTurn
 from op_jupyter.notebook.commands import Said, run_command
 from op_jupyter.notebook.display import put
 from op_jupyter.notebook.notebook import Notebook
@@ -56,6 +57,11 @@ from op_jupyter.notebook.result import TurnResult
     flag("--max-steps", metavar="N", type=positive, help="Most model calls of the turn."),
     flag("--replay", choices=CHOICES["replay"], help="Record model calls, or play them."),
     flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
+    flag(
+        "--background",
+        action="store_true",
+        help="Go on with the next cell; the value is a job to wait for, or to cancel.",
+    ),
     flag("--quiet", action="store_true", help="Show nothing; return the result alone."),
 )
 def agent_cell() -> None:
@@ -78,7 +84,7 @@ class AgentMagic:
         self._notebook.shell.register_magic_function(self.line, "line", "agent")
 
     @no_var_expand
-    def cell(self, line: str, cell: str) -> TurnResult | None:
+    def cell(self, line: str, cell: str) -> TurnResult | BackgroundTurn | None:
         """Run the cell as a prompt."""
         try:
             args = parse(agent_cell, line)

@@ -23,6 +23,7 @@ from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
 from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
 from op_jupyter.notebook.approvals import NotebookAsker
+from op_jupyter.notebook.background import Jobs
 from op_jupyter.notebook.config import AgentMagics
 from op_jupyter.notebook.display import AskedCard, CallCard
 from op_jupyter.notebook.frontend import FrontEnd, detect, kernel_of
@@ -59,6 +60,7 @@ class Notebook:
         self.shell = shell
         self.config = config
         self.lent = LentThread(kernel_of(shell))
+        self.jobs = Jobs(self.lent)
         self.raw_cell = ""
         self.restarts = 0
         self._store = store
@@ -286,7 +288,8 @@ class Notebook:
         self.lent.end_cell()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Stop what runs in the background, and give everything back."""
+        self.jobs.close()
         if self._handle is not None:
             close_handle(self._handle)
             self._handle = None

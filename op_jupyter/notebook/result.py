@@ -10,6 +10,9 @@ from IPython.core.getipython import get_ipython
 
 from op_jupyter.core.messages import Usage
 from op_jupyter.core.nodes import Node
+from op_jupyter.core.turn import Outcome
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.errors import TurnCancelled, TurnFailed
 from op_jupyter.notebook.display import put, static
 
 
@@ -54,3 +57,41 @@ class TurnResult:
 
     def _repr_mimebundle_(self, **_kwargs: Any) -> dict[str, Any]:
         return static(self.state)
+
+
+def turn_result(
+    session: AgentSession,
+    turn_id: str,
+    outcome: Outcome,
+    state: dict[str, Any],
+    *,
+    shown_in: int | None = None,
+    speaks: bool = False,
+) -> TurnResult:
+    """The result of a turn that is over; *state* is what a view saw of it."""
+    return TurnResult(
+        outcome.text,
+        session.session_id,
+        turn_id,
+        outcome.status,
+        outcome.steps,
+        outcome.usage,
+        tuple(node for node in session.dag if node.turn_id == turn_id),
+        state,
+        shown_in=shown_in,
+        speaks=speaks,
+    )
+
+
+def judged(result: TurnResult, outcome: Outcome) -> TurnResult:
+    """*result*, when the turn has an answer.
+
+    Raises:
+        TurnFailed, TurnCancelled: it has none.
+    """
+    if outcome.status == "completed":
+        return result
+    if outcome.status == "cancelled":
+        raise TurnCancelled("the turn was cancelled; what it did so far is kept")
+    code = outcome.code or "failed"
+    raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=result.turn_id)

@@ -126,6 +126,10 @@ class OpenSession(Protocol):
 class Store(Protocol):
     """Where sessions live."""
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of all sessions; None when they are not on disk."""
+
     def create_session(self, session_id: str | None = None, **meta: Any) -> str:
         """Reserve a session (title, source, agent_id, ...) and return its id.
 

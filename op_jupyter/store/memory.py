@@ -154,6 +154,11 @@ class MemoryStore:
         """The graph of a session."""
         return _load(session_id, self._find(session_id))
 
+    @property
+    def root(self) -> Path | None:
+        """None: they are not on disk."""
+        return None
+
     def path(self, session_id: str) -> Path | None:
         """None: it is not on disk."""
         check_session_id(session_id)

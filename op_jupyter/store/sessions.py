@@ -120,6 +120,11 @@ class SessionStore:
             raise corrupt(session_id, self._folder(session_id), loaded.damages)
         return loaded.dag
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of all sessions."""
+        return self.root_path
+
     def path(self, session_id: str) -> Path | None:
         """The session's folder; None when nothing of it is on disk."""
         known = self._is_stored(check_session_id(session_id))

@@ -152,12 +152,12 @@ def test_help_lists_every_flag(notebook: Notebook, shell: Shell) -> None:
     text = shell.says("%%agent --help\nHello")
     for flag in ("--session", "--fresh", "--model", "--provider", "--mode", "--tools"):
         assert flag in text
-    for flag in ("--max-steps", "--replay", "--output", "--quiet", "--help"):
+    for flag in ("--max-steps", "--replay", "--output", "--quiet", "--background", "--help"):
         assert flag in text
 
 
 def test_what_is_not_built_does_not_parse(notebook: Notebook, shell: Shell) -> None:
-    for flag in ("--background", "--budget 5", "--skill x", "--worktree"):
+    for flag in ("--budget 5", "--skill x", "--worktree"):
         assert isinstance(shell.error(f"%%agent {flag}\nHello"), UsageError)
 
 

@@ -179,3 +179,18 @@ def test_the_end_of_input_denies() -> None:
 def test_arguments_are_shown_in_full() -> None:
     asked = request(display={"kind": "json"}, arguments={"path": "a.txt", "text": "x" * 3000})
     assert "x" * 3000 in question(asked)
+
+
+async def test_a_parked_question_waits_although_no_page_has_shown_it() -> None:
+    card = FakeCard(seen=False)
+    asker = NotebookAsker(lambda: NOTEBOOK, Here(), card, ready_seconds=0.0, parked=True)
+    asking = asyncio.ensure_future(asker.decide(request()))
+    await asyncio.sleep(0)
+    assert asker.interactive and not asking.done() and card.log == []
+    asking.cancel()
+
+
+async def test_a_parked_question_where_nobody_can_answer_is_denied() -> None:
+    asker = NotebookAsker(lambda: HEADLESS, Here(), FakeCard(), parked=True)
+    assert not asker.interactive
+    assert (await asker.decide(request())).answer == "deny_message"

@@ -1,0 +1,83 @@
+"""Background turns in a real kernel: parked questions, late pages, and a process that dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel.harness import Cell, Kernel
+from kernel.page import Page
+
+from op_jupyter.store.sessions import SessionStore
+from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
+
+pytestmark = pytest.mark.parametrize("ipykernel", ["newest"], indirect=True)
+
+
+def begin(kernel: Kernel, prompt: str, name: str = "job") -> Cell:
+    """Start a background turn from a front end that can answer; its cell ends at once."""
+    code = f"%%agent --background -o {name}\n{prompt}"
+    return kernel.finish(kernel.send(code, allow_stdin=True))
+
+
+def test_a_question_is_parked_and_a_page_that_is_opened_late_answers_it(
+    notebook: Kernel, fake: FakeMessages
+) -> None:
+    fake.script(
+        Reply([text("Let me look. "), tool("python", code="print('ran', 6 * 7)")]),
+        Reply([text("It is 42.")]),
+    )
+    cell = begin(notebook, "Work on it")
+    assert cell.status == "ok", cell.reply
+    # Other cells run, and see that it waits.
+    waits = notebook.check(
+        "import time\n"
+        "until = time.monotonic() + 30\n"
+        "from op_jupyter.engine.context import current_session\n"
+        "session = current_session().agent\n"
+        "while not session.pending_cards() and time.monotonic() < until:\n"
+        "    time.sleep(0.01)\n"
+        "print(len(session.pending_cards()), job.status)"
+    )
+    assert waits == "1 running"
+    assert "waits  toolu_01: python" in shown(notebook.run("%agent permissions"))
+
+    # The page was opened late: it sees the state so far, the card among it, and answers.
+    page = Page(notebook, cell)
+    page.say_ready()
+    (snapshot, *_) = page.received("snapshot")
+    assert snapshot["state"]["status"] == "running"
+    card = page.card()
+    page.decide(card, "allow")
+    assert notebook.check("print(job.result())").endswith("It is 42.")
+    finished = page.updates("turn_finished")
+    assert [data["status"] for data in finished] == ["completed"]
+    notebook.wait_for(lambda: "It is 42." in final(cell), "what stays in the cell")
+
+
+def shown(cell: Cell) -> str:
+    return "\n".join(d["data"].get("text/plain", "") for d in cell.displays)
+
+
+def final(cell: Cell) -> str:
+    """What the cell shows; updates of its display may come after its end."""
+    return shown(cell)
+
+
+def test_a_turn_whose_process_dies_is_interrupted_and_listed(
+    notebook: Kernel, fake: FakeMessages, tmp_path: Path
+) -> None:
+    fake.script(Reply([text("never the end")], fault="hang", at=4))
+    begin(notebook, "Work on it")
+    turn_id = notebook.check("print(job.id)")
+    session_id = notebook.check("print(job.session_id)")
+    fake.wait_held()
+    notebook.kill()
+    notebook.restart()
+    notebook.check("%load_ext op_jupyter")
+    notebook.check(f"%agent resume {session_id}")
+    assert f"{turn_id}: interrupted" in shown(notebook.run("%agent jobs"))
+    assert len(fake.requests) == 1
+    notebook.leave()
+    turn = SessionStore(root_path=tmp_path / "sessions").load(session_id).turns[turn_id]
+    assert turn.status == "interrupted" and turn.metadata["background"] is True

@@ -1,0 +1,155 @@
+"""``%%agent --background``: a job to look at, to wait for and to cancel."""
+
+from __future__ import annotations
+
+import pytest
+from shells import Model, Shell
+
+from op_jupyter.engine import loop
+from op_jupyter.errors import Busy, SessionActive, TurnCancelled, TurnFailed, UsageError
+from op_jupyter.notebook.background import BackgroundTurn
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.result import TurnResult
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.testing.providers import HANG, Gate, call, reply
+
+WORK = "%%agent --background\nWork on it"
+
+
+def begin(shell: Shell, cell: str = WORK) -> BackgroundTurn:
+    job = shell.value(cell)
+    assert isinstance(job, BackgroundTurn)
+    return job
+
+
+def test_the_cell_returns_at_once_and_the_job_gives_the_result(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    gate = Gate()
+    model.answers([gate, *reply("Done.")])
+    job = begin(shell)
+    assert job.status == "running" and not job.done
+    assert repr(job).startswith("<background turn: ") and job.id not in repr(job)
+    assert shell.value("1 + 1") == 2
+    gate.open()
+    result = job.result()
+    assert isinstance(result, TurnResult) and str(result) == "Done."
+    assert (job.status, job.done, result.turn_id) == ("completed", True, job.id)
+    assert job.progress == "OpenProgram: completed · 1 step"
+    assert notebook.session.dag.turns[job.id].metadata["background"] is True
+
+
+def test_a_job_can_be_awaited_and_kept_under_a_name(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply("Done."))
+    begin(shell, "%%agent --background -o job\nWork on it")
+    assert str(shell.value("await job")) == "Done."
+    assert str(shell.value("job.result()")) == "Done."
+
+
+def test_a_job_that_fails_says_so_when_it_is_waited_for(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply(call("look", {})))
+    job = begin(shell, "%%agent --background --max-steps 1\nWork on it")
+    with pytest.raises(TurnFailed, match="max_model_calls"):
+        job.result()
+    assert job.status == "failed"
+
+
+def test_a_job_can_be_cancelled_once(notebook: Notebook, shell: Shell, model: Model) -> None:
+    gate = Gate()
+    model.answers([gate, HANG])
+    job = begin(shell)
+    gate.wait_reached()
+    assert job.cancel()
+    with pytest.raises(TurnCancelled):
+        job.result()
+    assert not job.cancel()
+    assert "over already" in shell.says(f"%agent cancel {job.id}")
+
+
+def test_the_commands_list_wait_for_and_cancel_it(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    assert "no background turns" in shell.says("%agent jobs")
+    assert isinstance(shell.error("%agent wait"), UsageError)
+    gate, hang = Gate(), Gate()
+    model.answers([gate, *reply("Done.")], [hang, HANG])
+    first = begin(shell)
+    assert f"{first.id}: running" in shell.says("%agent jobs")
+    gate.open()
+    assert shell.says("%agent wait") == "Done."
+    second = begin(shell)
+    hang.wait_reached()
+    assert "being stopped" in shell.says("%agent cancel")
+    assert isinstance(shell.error(f"%agent wait {second.id}"), TurnCancelled)
+    listed = shell.says("%agent jobs")
+    assert f"{first.id}: completed" in listed and f"{second.id}: cancelled" in listed
+    assert isinstance(shell.error("%agent wait nothing"), UsageError)
+
+
+def test_while_it_runs_the_session_is_busy_and_stays(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    gate = Gate()
+    model.answers([gate, *reply("Done.")])
+    job = begin(shell)
+    assert isinstance(shell.error("%%agent\nAnd this"), Busy)
+    assert isinstance(shell.error("%agent new"), SessionActive)
+    gate.open()
+    assert str(job.result()) == "Done."
+    model.answers(reply("And that."))
+    assert str(shell.value("%%agent\nAnd this")) == "And that."
+
+
+def test_it_can_work_in_another_session_which_is_let_go_at_its_end(
+    notebook: Notebook, shell: Shell, model: Model, store: MemoryStore
+) -> None:
+    other = store.create_session("other")
+    gate = Gate()
+    model.answers([gate, *reply("There.")], reply("Here."))
+    job = begin(shell, f"%%agent --background --session {other}\nWork on it")
+    gate.wait_reached()
+    assert str(shell.value("%%agent\nAnd you?")) == "Here."
+    gate.open()
+    assert str(job.result()) == "There." and job.session_id == other
+    store.open(other).close()  # nobody holds it any more
+
+
+def test_where_nobody_can_answer_a_question_is_denied_at_once(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply(call("write_file", {"path": ".env", "text": "x"})), reply("Asked."))
+    job = begin(shell)
+    result = job.result()
+    assert str(result) == "Asked."
+    (node,) = [n for n in result.nodes if n.name == "write_file"]
+    assert node.status == "denied" and "To allow it" in str(node.output)
+
+
+def test_unloading_stops_what_runs_in_the_background(
+    notebook: Notebook, shell: Shell, model: Model, store: MemoryStore
+) -> None:
+    gate = Gate()
+    model.answers([gate, HANG])
+    job = begin(shell)
+    gate.wait_reached()
+    session_id = job.session_id
+    notebook.jobs.close()
+    assert job.status == "cancelled"
+    assert loop.on_background_loop() is False
+    assert store.load(session_id).turns[job.id].status == "cancelled"
+
+
+def test_a_job_of_a_process_that_died_is_listed_as_interrupted(
+    notebook: Notebook, shell: Shell, model: Model, store: MemoryStore
+) -> None:
+    gate = Gate()
+    model.answers([gate, HANG])
+    job = begin(shell)
+    gate.wait_reached()
+    session_id = job.session_id
+    store.crash()
+    assert store.open(session_id).dag.turns[job.id].status == "interrupted"
