@@ -54,13 +54,13 @@ from op_jupyter.errors import (
 )
 from op_jupyter.store.base import OpenSession
 from op_jupyter.tools.base import MainThread
+from op_jupyter.tools.sandbox import NO_SANDBOX
 from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
 
 DEFAULT_MODE: Final[PermissionMode] = "accept_edits"
-SANDBOX: Final = "none: code runs with your rights"
 
 WorldSource = Callable[[], Mapping[str, str]]
 
@@ -124,6 +124,7 @@ class AgentSession:
         home: where their sessions are kept; None: it can have none.
         bounds: of a sub-agent's session, what its parent may.
         backups: what files were before calls changed them.
+        sandbox: what code that tools run is put into, in words.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class AgentSession:
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
         self.user_rules: tuple[Rule, ...] = ()
         self.allow_everything = False
+        self.sandbox = NO_SANDBOX
         self.answer_timeout: float | None = None
         self.store_path: Path | None = None
         self.protected: tuple[Path, ...] = ()
@@ -220,7 +222,7 @@ class AgentSession:
     def snapshot(self) -> Snapshot:
         """The session now; join it with the updates after its sequence."""
         sequence, live = self._publisher.live()
-        return Snapshot(self.session_id, sequence, self.permission_mode, SANDBOX, live)
+        return Snapshot(self.session_id, sequence, self.permission_mode, self.sandbox, live)
 
     def pending_cards(self) -> list[PermissionRequest]:
         """The cards that wait for an answer."""

@@ -73,7 +73,7 @@ def run_command(notebook: Notebook, line: str) -> Said:
             "write it under %%agent in a cell of its own"
         )
     rest = rest.strip()
-    if word in _WITH_A_RULE and rest and not rest.startswith("-"):
+    if word in _WITH_A_RULE and rest and not rest.startswith("-" if word != "tools" else "--"):
         # A rule may hold exact code, with its own quotes and spaces.
         return command(notebook, argparse.Namespace(rule=rest), rest)
     return command(notebook, parse(command, rest), rest)
@@ -92,6 +92,7 @@ def status(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
         lines.append(f"folder       {folder}")
     lines.append(f"workspace    {session.workspace}")
     lines.append(f"mode         {session.permission_mode}")
+    lines.append(f"sandbox      {session.sandbox}")
     lines.append(f"tools        {', '.join(session.tools.names) or 'none'}")
     if skills := notebook.skills.read().skills:
         lines.append(f"skills       {', '.join(skill.name for skill in skills)}")
@@ -376,6 +377,28 @@ def mode(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
     return Said(f"mode: {notebook.session.permission_mode}")
 
 
+@arguments(
+    "agent tools",
+    flag("changes", nargs="*", help="+NAME offers one more (shell), -NAME no longer does."),
+)
+def tools(notebook: Notebook, _args: argparse.Namespace, rest: str) -> Said:
+    """List the tools that are offered; +shell offers the shell, too, and -shell no longer."""
+    from op_jupyter.notebook.toolbox import extra_tool
+
+    session = notebook.session
+    extra = list(session.dag.meta.get("extra_tools", ()))
+    for change in rest.split():
+        sign, name = change[0], change[1:]
+        if sign not in "+-":
+            raise UsageError(f"write +{change} to offer it, -{change} to offer it no longer")
+        extra_tool(name, session)
+        extra = [*(kept for kept in extra if kept != name), *([name] if sign == "+" else ())]
+    if rest:
+        session.recorder.set_meta(extra_tools=extra)
+        notebook.offer_tools(session)
+    return Said(f"tools: {', '.join(session.tools.names)}\nsandbox: {session.sandbox}")
+
+
 @arguments("agent allow", flag("rule", help="tool, tool(path glob), tool(exact code)."))
 def allow(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
     """Let calls that fit a rule run without asking; kept with the session."""
@@ -480,6 +503,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "compact": compact,
     "rewind": rewind,
     "undo": undo,
+    "tools": tools,
     "mode": mode,
     "allow": allow,
     "deny": deny,
@@ -489,4 +513,4 @@ COMMANDS: Final[dict[str, Command]] = {
     "reject": reject,
     "help": show_help,
 }
-_WITH_A_RULE: Final = frozenset({"allow", "deny", "forget"})
+_WITH_A_RULE: Final = frozenset({"allow", "deny", "forget", "tools"})

@@ -56,6 +56,9 @@ class AgentMagics(Configurable):
     tools = List(
         Unicode(), help="Tools that are offered. Empty: python, inspect and the file tools."
     ).tag(config=True)
+    extra_tools = List(
+        Unicode(), help="Tools that are offered as well and have to be asked for: shell."
+    ).tag(config=True)
     max_steps = Int(MAX_MODEL_CALLS, min=1, help="Most model calls of one turn.").tag(config=True)
     quiet = Bool(False, help="Show nothing of a turn; its result alone.").tag(config=True)
 

@@ -143,14 +143,22 @@ class Notebook:
         session.workspace = self.workspace
         session.main_thread = self.lent
         session.asker = _CallAsker(self, session)
-        session.offer(lambda: self._default_tools(session))
+        self.offer_tools(session)
         bootstrap.guard(session, self.config.settings())
+
+    def offer_tools(self, session: AgentSession) -> None:
+        """Have the tools of *session* made anew when they are next wanted."""
+        session.offer(lambda: self._default_tools(session))
+
+    def extra_tools(self, session: AgentSession) -> list[str]:
+        """The names of the tools that were asked for: in the configuration, in the session."""
+        return [*self.config.extra_tools, *session.dag.meta.get("extra_tools", ())]
 
     def _default_tools(self, session: AgentSession) -> Toolset:
         # On first use: schemas need pydantic, which would double the time that loading takes.
         from op_jupyter.notebook.toolbox import default_tools
 
-        return default_tools(self.shell, session)
+        return default_tools(self.shell, session, self.extra_tools(session))
 
     @property
     def workspace(self) -> Path:

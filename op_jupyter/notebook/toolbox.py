@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.engine.agent_tools import agent_tools
 from op_jupyter.engine.plan_tool import UpdatePlan
@@ -14,6 +14,7 @@ from op_jupyter.notebook.variables import InspectTool
 from op_jupyter.tools.base import Tool
 from op_jupyter.tools.files import file_tools
 from op_jupyter.tools.functions import as_tool
+from op_jupyter.tools.shell import ShellTool
 from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -22,12 +23,37 @@ if TYPE_CHECKING:
 NO_TOOLS = "none"
 
 
-def default_tools(shell: Any, session: AgentSession) -> Toolset:
-    """What the agent gets unless told otherwise."""
+EXTRA: Final = ("shell",)
+"""Tools that are there when they are asked for: `%agent tools +shell`."""
+
+
+def default_tools(shell: Any, session: AgentSession, extra: Sequence[str] = ()) -> Toolset:
+    """What the agent gets unless told otherwise, and the *extra* tools."""
     python = PythonTool(shell, redact=session.recorder.clean)
     return Toolset(
-        [python, InspectTool(shell), *file_tools(), UpdatePlan(), *agent_tools()],
+        [
+            python,
+            InspectTool(shell),
+            *file_tools(),
+            UpdatePlan(),
+            *agent_tools(),
+            *(extra_tool(name, session) for name in dict.fromkeys(extra)),
+        ],
     )
+
+
+def extra_tool(name: str, session: AgentSession) -> Tool:
+    """One of `EXTRA`, for *session*.
+
+    Raises:
+        ToolNotFound: there is none of that name.
+    """
+    if name not in EXTRA:
+        raise ToolNotFound(f"there is no extra tool {name!r}; there are: {', '.join(EXTRA)}")
+    store = session.store_path
+    tool = ShellTool(() if store is None else (store.parent,))
+    session.sandbox = tool.sandbox.words
+    return tool
 
 
 def chosen_tools(notebook: Notebook, session: AgentSession, names: Sequence[str] | None) -> Toolset:
@@ -43,12 +69,15 @@ def chosen_tools(notebook: Notebook, session: AgentSession, names: Sequence[str]
         return offered
     if list(names) == [NO_TOOLS]:
         return Toolset(())
-    return Toolset([_tool(name, offered, notebook.shell.user_ns) for name in names])
+    variables = notebook.shell.user_ns
+    return Toolset([_tool(name, offered, variables, session) for name in names])
 
 
-def _tool(name: str, offered: Toolset, variables: dict[str, Any]) -> Tool:
+def _tool(name: str, offered: Toolset, variables: dict[str, Any], session: AgentSession) -> Tool:
     if (tool := offered.get(name)) is not None:
         return tool
+    if name in EXTRA:  # to name it is to ask for it
+        return extra_tool(name, session)
     if callable(function := variables.get(name)):
         return as_tool(function)
     if name in variables:

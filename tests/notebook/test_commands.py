@@ -13,6 +13,7 @@ from op_jupyter.errors import (
     InvalidRule,
     PermissionNotPending,
     ReloadRequired,
+    ToolNotFound,
     TurnFailed,
     UnknownNode,
     UnknownSession,
@@ -301,3 +302,19 @@ def test_a_rewind_with_files_puts_both_back(
     shell.says(f"%agent rewind {users[0]} --files --yes")
     assert (tmp_path / "a.txt").read_text() == "mine"
     assert notebook.session.dag.head is None
+
+
+def test_the_shell_is_offered_once_it_was_asked_for(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    assert "shell" not in shell.says("%agent tools")
+    assert "sandbox: none" in shell.says("%agent tools")
+    said = shell.says("%agent tools +shell")
+    assert ", shell" in said
+    assert notebook.session.snapshot().sandbox == said.split("sandbox: ")[1]
+    assert ", shell" not in shell.says("%agent tools -shell")
+    assert isinstance(shell.error("%agent tools +nothing"), ToolNotFound)
+    assert isinstance(shell.error("%agent tools shell"), UsageError)
+    model.answers(reply("x"))
+    shell.value("%%agent --tools shell\nX")
+    assert [tool.name for tool in model.provider.requests[0].tools] == ["shell"]
