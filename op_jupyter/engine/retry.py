@@ -11,13 +11,14 @@ a clock or randomness from outside, nor a deadline that ends a running attempt.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from op_jupyter.errors import ProviderError, ProviderTimeout, RetriesExhausted
+from op_jupyter.errors import ConfigurationError, ProviderError, ProviderTimeout, RetriesExhausted
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -38,6 +39,9 @@ class RetryPolicy:
         longest_wait: largest such wait.
         longest_retry_after: a service that asks for more is given up at once: better an error
             than a cell that sleeps for an hour.
+
+    Raises:
+        ConfigurationError: a number that means nothing.
     """
 
     max_retries: int = 2
@@ -45,6 +49,14 @@ class RetryPolicy:
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_retry_after: float = 300.0
+
+    def __post_init__(self) -> None:
+        retries, timeout = self.max_retries, self.timeout
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise ConfigurationError(f"max_retries is {retries!r}; give a whole number from 0 up")
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and 0 < timeout < math.inf):
+            raise ConfigurationError(f"timeout is {timeout!r}; give seconds above 0, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class RetryInfo:
 
     @property
     def line(self) -> str:
-        """The failure in one line: ``Attempt 1: RateLimited: ...``."""
+        """The failure in one line: ``Attempt 1: RateLimitError: ...``."""
         return _line(self.attempt, self.error)
 
 
@@ -171,7 +183,9 @@ class _Run:
 
 
 def _line(attempt: int, error: ProviderError) -> str:
-    return f"Attempt {attempt}: {type(error).__name__}: {error.message}"
+    # What a service answered goes by the name that its library, or the user's function, gave it.
+    named = error if error.status_code is None else error.__cause__ or error
+    return f"Attempt {attempt}: {type(named).__name__}: {error.message}"
 
 
 def _failure(state: RetryCallState) -> ProviderError:

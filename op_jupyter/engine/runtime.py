@@ -98,13 +98,17 @@ class _AllExecOptions(ExecOptions, _Formats, total=False):
 
 
 class Reply(str):
-    """The model's answer: a string that also says where it came from."""
+    """The model's answer: a string that also says where it came from.
+
+    *stop_reason*: ``end_turn``; ``max_tokens`` when the answer was cut off.
+    """
 
     session_id: str
     turn_id: str
     node_id: str
     usage: Usage
     steps: int
+    stop_reason: str
 
 
 class Runtime:
@@ -115,12 +119,13 @@ class Runtime:
             async, that plays the provider; see `providers.callable`.
         provider: a ready provider; give this or *call*.
         model: asked unless a call names another; None: the provider's default.
-        max_retries: further attempts after the first one.
+        max_retries: further attempts after the first one, from 0 up.
         timeout: seconds for everything, sleeps included; None: no limit.
         on_retry: told about each failed attempt that will be repeated.
 
     Raises:
-        ConfigurationError: neither or both of *call* and *provider* are given.
+        ConfigurationError: neither or both of *call* and *provider* are given, or a number
+            that means nothing.
     """
 
     def __init__(
@@ -148,6 +153,7 @@ class Runtime:
         self._max_retries = max_retries
         self._timeout = timeout
         self._on_retry = on_retry
+        self._policy(None, None)
         self._closed = False
         self.memory = ProviderMemory()
         self._closing: asyncio.Task[None] | None = None
@@ -234,6 +240,7 @@ class Runtime:
         own_tools: bool = False,
     ) -> Any:
         self._check_open()
+        self._policy(timeout, max_retries)  # refused before anything is recorded
         blocks = to_blocks(content)
         wanted = format_of(response_format, choices)
         toolset = tools if isinstance(tools, Toolset) else toolset_of(tools, trusted=True)
@@ -289,10 +296,7 @@ class Runtime:
             ProviderError: see `engine.retry`.
         """
         self._check_open()
-        policy = RetryPolicy(
-            max_retries=self._max_retries if max_retries is None else max_retries,
-            timeout=self._timeout if timeout is None else timeout,
-        )
+        policy = self._policy(timeout, max_retries)
 
         def note(info: RetryInfo) -> None:
             attempts.append(info.line)
@@ -301,6 +305,12 @@ class Runtime:
 
         return await call_with_retry(
             lambda attempt: self._attempt(request, on_delta), policy, on_retry=note
+        )
+
+    def _policy(self, timeout: float | None, max_retries: int | None) -> RetryPolicy:
+        return RetryPolicy(
+            max_retries=self._max_retries if max_retries is None else max_retries,
+            timeout=self._timeout if timeout is None else timeout,
         )
 
     async def _attempt(
@@ -444,6 +454,7 @@ def _reply(plan: Plan, progress: Progress) -> Reply:
     reply.node_id = progress.node.id if progress.node is not None else ""
     reply.usage = progress.usage
     reply.steps = progress.steps
+    reply.stop_reason = progress.stop_reason
     return reply
 
 

@@ -117,6 +117,7 @@ class Progress:
     usage: Usage = field(default_factory=Usage)
     node: Node | None = None
     text: str = ""
+    stop_reason: str = ""
     model: str = ""
     waits: int = 0
     _last_call: tuple[str, str] | None = None
@@ -142,6 +143,7 @@ class Progress:
         """Count one model call."""
         self.count_usage(done.usage)
         self.text = done.message.text
+        self.stop_reason = done.stop_reason
         self.model = done.model or self.model
 
     def count_usage(self, usage: Usage) -> None:

@@ -47,8 +47,8 @@ def request_body(
     The answer's format is *native_schema* where the service can be held to it; without it a
     `response_schema` is asked for in words.
 
-    The stable prefix (tools, system) and the last message carry cache breakpoints, so the
-    next call of the conversation reads everything up to here from the cache.
+    The stable prefix (tools, system) and the conversation carry cache breakpoints, so the next
+    call of the conversation reads everything up to here from the cache.
     """
     messages = _api_messages(request.messages, keep_thinking=profile.supports_thinking)
     body: dict[str, Any] = {
@@ -153,10 +153,14 @@ def _prefixed(word: str, content: Sequence[TextBlock | ImageBlock]) -> list[Text
 
 
 def _set_breakpoints(body: dict[str, Any]) -> None:
-    """Mark the end of the stable prefix and of the conversation so far."""
-    prefix = body.get("system") or body.get("tools")
-    conversation = body["messages"][-1]["content"] if body["messages"] else []
-    for blocks in (prefix, conversation):
+    """Mark the ends of the tools, of the system prompt, and of the two newest messages of a user.
+
+    Four are the most that a service takes.  The tools have a mark of their own because functions
+    add to the system prompt; the message before the last because a service looks only so many
+    blocks back from a mark for what it knows.
+    """
+    spoken = [m["content"] for m in body["messages"] if m["role"] == "user"]
+    for blocks in (body.get("tools"), body.get("system"), *spoken[-2:]):
         if blocks:
             blocks[-1]["cache_control"] = dict(_CACHE)
 

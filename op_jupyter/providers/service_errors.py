@@ -30,6 +30,7 @@ _OVERFLOW: Final = re.compile(
     r"prompt is too long|exceed\w*\b.{0,40}\bcontext|context (length|window|size).{0,40}exceed",
     re.IGNORECASE | re.DOTALL,
 )
+_SPEND_LIMIT: Final = re.compile(r"spend(ing)? limit", re.IGNORECASE)
 _OUT_OF_MONEY: Final = re.compile(r"credit balance|spend(ing)? limit|billing", re.IGNORECASE)
 
 
@@ -106,7 +107,8 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _may_retry(kind: type[ProviderError], headers: Mapping[str, str]) -> bool:
-    return {"true": True, "false": False}.get(headers.get("x-should-retry", ""), kind.retryable)
+    # The service may forbid what we would try again, and not ask for what cannot help.
+    return kind.retryable and headers.get("x-should-retry") != "false"
 
 
 def _shorten(message: str) -> str:
@@ -125,6 +127,8 @@ def _is_out_of_money(answer: ErrorAnswer) -> bool:
         return True
     if "spend_limit" in answer.code:
         return True
+    if answer.status == 429:
+        return bool(_SPEND_LIMIT.search(answer.message))
     return answer.status == 400 and bool(_OUT_OF_MONEY.search(answer.message))
 
 

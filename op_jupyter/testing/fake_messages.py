@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,6 +134,7 @@ class FakeMessages:
         self._address = (host, port)
         self._script: deque[Reply] = deque()
         self._cache = PromptCache()
+        self._paused: list[Sequence[Mapping[str, Any]]] = []
         self._held = 0
         self._released: asyncio.Event  # made on the loop
         self._stopping: asyncio.Event
@@ -266,10 +267,12 @@ class FakeMessages:
         except ValueError:
             return self._error(Reply(status=400, error_message="the body is not JSON"))
         headers = self._record(request, body)
-        if refused := violation(body, headers, self._rules):
+        if refused := violation(body, headers, self._rules, self._paused):
             status, kind, message = refused
             return self._error(Reply(status=status, error_type=kind, error_message=message))
         reply = self._script.popleft() if self._script else self._default(body)
+        if reply.stop_reason == "pause_turn":
+            self._paused.append(reply.blocks)
         await asyncio.sleep(reply.ttft)
         if reply.status != 200:
             return self._error(reply)

@@ -61,9 +61,19 @@ class ServiceRules:
     sampling: bool = False
 
 
-def violation(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> Violation | None:
-    """Why the service refuses the request, or None.  *headers* have lower-case names."""
-    return _check_auth(headers, rules) or next(_refusals(body, headers, rules), None)
+def violation(
+    body: _Body,
+    headers: Mapping[str, str],
+    rules: ServiceRules,
+    paused: Sequence[Sequence[_Body]] = (),
+) -> Violation | None:
+    """Why the service refuses the request, or None.
+
+    Args:
+        headers: with lower-case names.
+        paused: answers that stopped for a pause; one of them may end the conversation.
+    """
+    return _check_auth(headers, rules) or next(_refusals(body, headers, rules, paused), None)
 
 
 def _check_auth(headers: Mapping[str, str], rules: ServiceRules) -> Violation | None:
@@ -79,14 +89,24 @@ def _check_auth(headers: Mapping[str, str], rules: ServiceRules) -> Violation | 
     return None
 
 
-def _refusals(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> Iterator[Violation]:
+def _refusals(
+    body: _Body,
+    headers: Mapping[str, str],
+    rules: ServiceRules,
+    paused: Sequence[Sequence[_Body]],
+) -> Iterator[Violation]:
     if rules.models and body.get("model") not in rules.models:
         yield Violation(404, "not_found_error", f"model: {body.get('model')}")
-    for message in _malformed(body, headers, rules):
+    for message in _malformed(body, headers, rules, paused):
         yield Violation(400, "invalid_request_error", message)
 
 
-def _malformed(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> Iterator[str]:
+def _malformed(
+    body: _Body,
+    headers: Mapping[str, str],
+    rules: ServiceRules,
+    paused: Sequence[Sequence[_Body]],
+) -> Iterator[str]:
     betas = headers.get("anthropic-beta", "").split(",")
     allowed = {n for n, beta in _BETA_FIELDS.items() if any(b.startswith(beta) for b in betas)}
     for name in sorted(body.keys() - _FIELDS - allowed):
@@ -106,7 +126,7 @@ def _malformed(body: _Body, headers: Mapping[str, str], rules: ServiceRules) -> 
     for block in _blocks(body.get("system", ())):
         if not block["text"]:
             yield "system: text content blocks must be non-empty"
-    yield from _malformed_messages(body.get("messages") or ())
+    yield from _malformed_messages(body.get("messages") or (), paused)
     if len(breakpoints(body)) > _MAX_BREAKPOINTS:
         yield (
             f"A maximum of {_MAX_BREAKPOINTS} blocks with cache_control may be provided."
@@ -127,7 +147,9 @@ def _malformed_tools(tools: Sequence[_Body]) -> Iterator[str]:
             yield f"tools.{index}.input_schema.type: Input should be 'object'"
 
 
-def _malformed_messages(messages: Sequence[_Body]) -> Iterator[str]:
+def _malformed_messages(
+    messages: Sequence[_Body], paused: Sequence[Sequence[_Body]]
+) -> Iterator[str]:
     if not messages:
         yield "messages: at least one message is required"
         return
@@ -139,8 +161,13 @@ def _malformed_messages(messages: Sequence[_Body]) -> Iterator[str]:
         yield from _malformed_results(index, blocks, waiting)
         waiting = [b["id"] for b in blocks if b["type"] == "tool_use"]
         yield from _malformed_blocks(index, blocks)
-    if [m["role"] for m in messages if m["role"] != "system"][-1:] != ["user"]:
+    *_, last = [m for m in messages if m["role"] != "system"] or messages
+    if last["role"] != "user" and not _is_paused(_blocks(last["content"]), paused):
         yield "The conversation must end with a user message."
+
+
+def _is_paused(blocks: Sequence[_Body], paused: Sequence[Sequence[_Body]]) -> bool:
+    return any(_plain(blocks)[-len(said) :] == list(said) for said in paused if said)
 
 
 def _malformed_results(

@@ -152,6 +152,7 @@ async def test_a_request_is_sent_in_the_words_of_the_service(fake):
                 "name": "add",
                 "description": "Add two numbers.",
                 "input_schema": {"type": "object", "properties": {}},
+                "cache_control": {"type": "ephemeral"},
             }
         ],
         "messages": [
@@ -299,7 +300,7 @@ async def test_images_are_sent_in_prompts_and_results(fake):
         Message("assistant", (ToolUseBlock("t1", "plot", "{}"),)),
         Message("user", (ToolResultBlock("t1", (image,)),)),
     )
-    await answer(fake, ModelRequest("claude-opus-5-5", messages))
+    await answer(fake, ModelRequest("claude-opus-5-5", messages), supports_cache=False)
     sent = fake.requests[0].body["messages"]
     source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
     assert sent[0]["content"][1] == {"type": "image", "source": source}
