@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
     from op_jupyter.engine.traced import traced
+    from op_jupyter.engine.workers.pool import WorkerPool
+    from op_jupyter.engine.workers.sending import agentic_map, submit
     from op_jupyter.store.sessions import SessionStore
     from op_jupyter.tools.shapes import anthropic_tool, openai_tool
 
@@ -36,8 +38,10 @@ _hooks.set_defaults(lambda: importlib.import_module("op_jupyter.bootstrap"))
 _HOMES = {
     "Runtime": "op_jupyter.engine.runtime",
     "SessionStore": "op_jupyter.store.sessions",
+    "WorkerPool": "op_jupyter.engine.workers.pool",
     "add_pre_invocation_hook": "op_jupyter.engine.hooks",
     "agent": "op_jupyter.engine.runtime",
+    "agentic_map": "op_jupyter.engine.workers.sending",
     "agentic_function": "op_jupyter.engine.function",
     "anthropic_tool": "op_jupyter.tools.shapes",
     "ask": "op_jupyter.engine.questions",
@@ -56,16 +60,19 @@ _HOMES = {
     "set_ask_handler": "op_jupyter.engine.hooks",
     "set_cancellation_check": "op_jupyter.engine.hooks",
     "set_session_id_provider": "op_jupyter.engine.hooks",
+    "submit": "op_jupyter.engine.workers.sending",
     "traced": "op_jupyter.engine.traced",
 }
 
 __all__ = [
     "Runtime",
     "SessionStore",
+    "WorkerPool",
     "__version__",
     "add_pre_invocation_hook",
     "agent",
     "agentic_function",
+    "agentic_map",
     "anthropic_tool",
     "ask",
     "can_ask",
@@ -83,6 +90,7 @@ __all__ = [
     "set_ask_handler",
     "set_cancellation_check",
     "set_session_id_provider",
+    "submit",
     "traced",
 ]
 

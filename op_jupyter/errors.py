@@ -13,6 +13,7 @@
     │   ├── InvalidRule             a permission rule that cannot be read
     │   ├── SubstitutionError       ``{{name}}`` names nothing in the notebook
     │   ├── RuntimeClosed           exec after close
+    │   ├── NotPortable             something that cannot be sent to a worker
     │   └── RecursionLimit          an agentic function called itself too often
     ├── SessionStateError           right call, wrong moment
     │   ├── Busy                    another turn is active
@@ -32,6 +33,9 @@
     ├── TurnError                   an agent turn ended without an answer
     │   ├── TurnFailed, TurnCancelled
     │   └── ReplyInvalid            structured output did not validate
+    ├── WorkError                   a call that was sent to a worker
+    │   ├── WorkerLost              the worker died with it
+    │   └── MapFailed               some items of a map failed, the others are done
     ├── AskError
     │   └── CannotAsk, UserDeclined, AskTimeout
     └── StoreError                  the store refused; nothing was written
@@ -47,7 +51,7 @@ are attributes too. No message holds a key, a header or a whole prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -124,6 +128,10 @@ class SubstitutionError(UsageError, NameError):
 
 class RuntimeClosed(UsageError):
     """``exec`` after ``close``."""
+
+
+class NotPortable(UsageError, TypeError):
+    """A function, an argument or a value that cannot be sent to a worker, or back."""
 
 
 class RecursionLimit(UsageError, RecursionError):
@@ -276,6 +284,29 @@ class ReplyInvalid(TurnError, ValueError):
 
 
 # --- asking a person --------------------------------------------------------------------
+
+
+# --- calls that run elsewhere -----------------------------------------------------------
+
+
+class WorkError(OpenProgramError):
+    """A call that was sent to a worker went wrong on the way."""
+
+
+class WorkerLost(WorkError):
+    """The worker died, or its executor gave up; what it had recorded by then is lost."""
+
+
+class MapFailed(WorkError):
+    """Some items of a map failed, and the others are done.
+
+    Attributes:
+        results: the values in the order of the items; None where an item failed.
+        errors: what was raised, by the number of the item, from 0.
+    """
+
+    results: Sequence[Any]
+    errors: Mapping[int, BaseException]
 
 
 class AskError(OpenProgramError):

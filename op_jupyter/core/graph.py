@@ -193,8 +193,8 @@ class Dag:
     def add(self, node: Node) -> Node:
         """Fold one new node in."""
         self.nodes[node.id] = node
-        if node.seq > self.last_seq:
-            self.last_seq = node.seq
+        # A node that was recorded elsewhere comes with its end.
+        self.see(max(node.seq, done) if (done := node.metadata.get("done_seq")) else node.seq)
         _file(self._called, node.caller, node.id)
         if node.caller is None:
             _file(self._following, node.predecessor, node.id)

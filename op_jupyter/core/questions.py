@@ -113,6 +113,12 @@ class Question:
         return told
 
 
+def question_from_json(data: Mapping[str, Any]) -> Question:
+    """The question that `dataclasses.asdict` made *data* of, after a way through JSON."""
+    fields = tuple(FormField(**{**f, "options": tuple(f["options"])}) for f in data["fields"])
+    return Question(**{**data, "options": tuple(data["options"]), "fields": fields})
+
+
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
     """What came of a question; *how* names the way: ``click``, ``stdin``, ``terminal``, ..."""

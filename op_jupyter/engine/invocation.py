@@ -7,7 +7,7 @@ the function either not entered at all, or inside its own code, or ended and on 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import BoundArguments, Signature
 from time import monotonic
 from types import TracebackType
@@ -36,6 +36,8 @@ from op_jupyter.tools.summaries import to_json_value
 
 if TYPE_CHECKING:
     from contextvars import Token
+
+    from op_jupyter.engine.runtime import Runtime
 
 Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
 
@@ -79,17 +81,21 @@ class Invocation:
         TypeError: the arguments do not fit.
     """
 
-    def __init__(self, function: Callee, args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, function: Callee, args: Any, kwargs: Any, session: AgentSession | None = None
+    ) -> None:
+        """*session*: where it is recorded when nothing around it says so."""
         self._function = function
         self._bound = function.signature.bind_partial(*args, **kwargs)
         self._parent = context.current_frame()
-        self._session = _session_of(self._parent)
+        self._session = session_around(self._parent) or session or session_in_memory()
         self._check()
         self._arguments = self._session.recorder.clean(_shown(function, self._bound))
         self._turn: LiveTurn | None = None
         self._frame: Frame | None = None
         self._tokens: list[Token[Any]] = []
         self._output: Json = None
+        self._told_elsewhere: Mapping[str, str] = {}
         self._started = monotonic()
 
     @property
@@ -122,6 +128,26 @@ class Invocation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end(error)
+
+    # -- of a call that runs elsewhere (`engine.workers`)
+
+    def travelling(self) -> tuple[tuple[Any, ...], dict[str, Any], Runtime | None]:
+        """The arguments without the runtime, and the runtime that the call would use here."""
+        runtime = self._passed_runtime() or context.current_runtime()
+        if self._function.takes_runtime:
+            self._bound.arguments.pop("runtime", None)
+        return self._bound.args, self._bound.kwargs, runtime
+
+    def place(self, turn_id: str) -> tuple[Frame, Node | None]:
+        """The frame of the call in that turn, and the node to store; None: it is hidden."""
+        hooks.before_invocation(self._function.name, self._arguments)
+        frame = self._frame = self._new_frame(turn_id, claimed=False)
+        return frame, self._node(frame)
+
+    def end(self, error: BaseException | None, told: Mapping[str, str], output: Json) -> None:
+        """Record how it ended: *told* of the error, where it was raised; or *output*."""
+        self._told_elsewhere, self._output = told, output
         self._end(error)
 
     # -- entry
@@ -201,7 +227,7 @@ class Invocation:
             },
         )
 
-    def _passed_runtime(self) -> Any:
+    def _passed_runtime(self) -> Runtime | None:
         return self._bound.arguments.get("runtime") if self._function.takes_runtime else None
 
     def _fill_runtime(self) -> None:
@@ -250,20 +276,26 @@ class Invocation:
         return "" if self._frame is None else self._frame.view.id
 
     def _told(self, error: BaseException) -> Mapping[str, str]:
-        # Cleaned before it is cut: half a secret would not be known as one.
-        trace = self._session.recorder.clean("".join(traceback.format_exception(error)))
-        return {
-            "type": type(error).__name__,
-            "message": str(error),
-            "traceback": bounded(trace, 0, TRACEBACK_CHARS),
-        }
+        return self._told_elsewhere or error_told(error, self._session.recorder.clean)
 
 
-def _session_of(parent: Frame | None) -> AgentSession:
+def error_told(error: BaseException, clean: Callable[[str], str]) -> Mapping[str, str]:
+    """What is recorded of *error*; *clean* takes secrets out."""
+    # Cleaned before it is cut: half a secret would not be known as one.
+    trace = clean("".join(traceback.format_exception(error)))
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": bounded(trace, 0, TRACEBACK_CHARS),
+    }
+
+
+def session_around(parent: Frame | None) -> AgentSession | None:
+    """The session that a call in *parent* is recorded in; None: there is none here."""
     if parent is not None:
         return parent.session
     ambient = context.current_session()
-    return session_in_memory() if ambient is None else ambient.agent
+    return None if ambient is None else ambient.agent
 
 
 def _check_depth(function: Callee, parent: Frame | None) -> None:

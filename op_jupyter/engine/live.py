@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,7 @@ class LiveTurn:
     cancelling: bool = False
     task: asyncio.Task[Outcome] | None = None
     outcome: Outcome | None = None
+    on_cancel: list[Callable[[], None]] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def enter(self, phase: Phase) -> None:
@@ -65,6 +67,8 @@ class LiveTurn:
     def cancel(self) -> None:
         """Have the turn stop where it is.  One that has not begun stops as soon as it does."""
         self.cancelling = True
+        for stop in tuple(self.on_cancel):
+            stop()
         # Cancelling a task before its first step would end it with nothing stored or told.
         if self.begun and self.task is not None:
             self.task.cancel()

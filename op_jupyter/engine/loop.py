@@ -84,6 +84,8 @@ class _Background:
 _lock = threading.Lock()
 _background: _Background | None = None
 _waiter: Waiter | None = None
+_waiting: dict[int, Job[Any]] = {}
+"""What each thread waits for in `run_sync`, by the thread's id."""
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -120,6 +122,14 @@ def on_background_loop() -> bool:
     return _background is not None and threading.current_thread() is _background.thread
 
 
+def cancel_waiting(thread_id: int) -> bool:
+    """Cancel what that thread waits for in `run_sync`; False: it does not wait there."""
+    job = _waiting.get(thread_id)
+    if job is not None:
+        job.cancel()
+    return job is not None
+
+
 def submit(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw: P.kwargs) -> Job[T]:
     """Start *function* on the loop with a copy of the caller's context."""
     job: Job[T] = Job()
@@ -141,14 +151,22 @@ def run_sync(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw:
             "use the async form (`await llm.aio(...)`, `await runtime.async_exec(...)`)"
         )
     job: Job[T] = Job()
+    thread_id = threading.get_ident()
+    around = _waiting.get(thread_id)
     try:
         with Uninterrupted():
+            _waiting[thread_id] = job
             job.start(function(*args, **kw))
         _wait(job.future)
     except BaseException:
         job.cancel()
         _wait_for_clean_up(job.future)
         raise
+    finally:
+        if around is None:
+            del _waiting[thread_id]
+        else:  # the thread does this while it waits for that: a cell lends its own
+            _waiting[thread_id] = around
     return job.future.result()
 
 

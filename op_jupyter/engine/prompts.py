@@ -9,6 +9,7 @@ from typing import Any
 
 from op_jupyter.core.context_window import fit, measured, shrink
 from op_jupyter.core.graph import Dag
+from op_jupyter.core.horizon import as_seen
 from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.messages import (
     ImageBlock,
@@ -45,7 +46,7 @@ def request_of(
     node = dag.node(node_id)
     if node.role != "llm" or node.reads is None:
         raise UsageError(f"node {node_id!r} is no model call ({node.role}); it has no prompt")
-    reads = node.reads
+    reads, dag = node.reads, as_seen(dag, node)
     shown = Shown(
         reads["head"],
         reads["as_of"],

@@ -163,7 +163,7 @@ async def _answer(draft: _Draft, question: Question, call: Call) -> QuestionAnsw
     try:
         async with host_can_cancel(), limit:
             if handler is not None:
-                return await _by_handler(handler, question)
+                return await by_handler(handler, question)
             async with call.frame.session.attention():
                 asker = call.frame.asker or call.frame.session.asker
                 return await asker.question(question, lambda said: draft.check(question, said))
@@ -173,7 +173,7 @@ async def _answer(draft: _Draft, question: Question, call: Call) -> QuestionAnsw
         return None
 
 
-async def _by_handler(handler: Callable[[Question], Any], question: Question) -> QuestionAnswer:
+async def by_handler(handler: Callable[[Question], Any], question: Question) -> QuestionAnswer:
     """What the host says; a plain function may block, so it has a thread of its own."""
     if inspect.iscoroutinefunction(handler):
         said = await handler(question)

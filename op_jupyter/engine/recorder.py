@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from op_jupyter.core.horizon import moved
 from op_jupyter.core.messages import ImageBlock, TextBlock
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.updates import Update, node_view
@@ -48,15 +49,7 @@ class Recorder:
     def append(self, node: Node, *, advance_head: bool = False) -> Node:
         """Store a new node, then show it."""
         with self._lock:
-            clean = replace(
-                node,
-                name=self._cleaner.text(node.name),
-                input=self._cleaner.json(node.input),
-                output=self._cleaner.json(node.output),
-                reads=self._cleaner.json(node.reads),
-                metadata=self._cleaner.json(dict(node.metadata)),
-            )
-            stored = self._store.append(clean, advance_head=advance_head)
+            stored = self._store.append(self._clean(node), advance_head=advance_head)
             self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
             return stored
 
@@ -64,6 +57,37 @@ class Recorder:
         """Store something about a node that is still running."""
         with self._lock:
             self._store.update(node_id, metadata=self._cleaner.json(metadata))
+
+    def _clean(self, node: Node) -> Node:
+        return replace(
+            node,
+            name=self._cleaner.text(node.name),
+            input=self._cleaner.json(node.input),
+            output=self._cleaner.json(node.output),
+            reads=self._cleaner.json(node.reads),
+            metadata=self._cleaner.json(dict(node.metadata)),
+        )
+
+    def append_many(self, nodes: Sequence[Node]) -> list[Node]:
+        """Store several new nodes as one, then show them."""
+        with self._lock:
+            return self._append_many([self._clean(node) for node in nodes])
+
+    def adopt(self, nodes: Sequence[Node], since: int) -> list[Node]:
+        """Store nodes that were recorded elsewhere, from a copy of the graph as of *since*.
+
+        Seqs above *since* move up behind everything that is here by now; what came here in
+        between is not what those nodes saw, and they say so (``metadata.unseen``).
+        """
+        with self._lock:
+            here = self._store.dag.last_seq
+            return self._append_many([self._clean(moved(n, since, here)) for n in nodes])
+
+    def _append_many(self, nodes: Sequence[Node]) -> list[Node]:
+        stored = self._store.append_many(nodes)
+        for node in stored:
+            self._publisher.publish(node.turn_id, Update("node_appended", node_view(node)))
+        return stored
 
     def finish(self, node_id: str, **fields: Any) -> Node:
         """Fill the end of a node in, then show it.

@@ -394,8 +394,18 @@ class Runtime:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A new runtime of the same kind, for a worker.  *on_retry* stays here."""
+        return _runtime_elsewhere, (self.provider, self.model, self._max_retries, self._timeout)
+
     def __repr__(self) -> str:
         return f"<Runtime {self.provider.capabilities.name} {self.model or 'default model'}>"
+
+
+def _runtime_elsewhere(
+    provider: Provider, model: str | None, max_retries: int, timeout: float | None
+) -> Runtime:
+    return Runtime(provider=provider, model=model, max_retries=max_retries, timeout=timeout)
 
 
 def to_blocks(content: Content) -> tuple[Block, ...]:

@@ -11,14 +11,16 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.engine import context
 from op_jupyter.engine.context import Frame
-from op_jupyter.engine.function import check_function
+from op_jupyter.engine.function import AgenticFunction, check_function
 from op_jupyter.engine.invocation import Expose, Invocation
+
+_MARK: Final = "__op_jupyter_step__"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,18 +88,27 @@ def traced(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> 
     """
     if fn is None:
         return lambda function: traced(function, name=name)
-    step = step_of(fn, name)
-    return _async(step) if inspect.iscoroutinefunction(fn) else _sync(step)
+    check_function(fn, "@traced")
+    step = Step(fn, name or fn.__name__, inspect.signature(fn))
+    wrapper = _async(step) if inspect.iscoroutinefunction(fn) else _sync(step)
+    setattr(wrapper, _MARK, step)
+    return wrapper
 
 
-def step_of(function: Callable[..., Any], name: str | None = None) -> Step:
-    """*function* as a step.
+def callee_of(function: Callable[..., Any]) -> AgenticFunction[Any, Any] | Step:
+    """What is recorded of *function*: agentic, traced, or plain, which is as if it were traced.
 
     Raises:
         ToolDefinitionError: it is a generator, or no function.
     """
-    check_function(function, "@traced")
-    return Step(function, name or function.__name__, inspect.signature(function))
+    if isinstance(function, AgenticFunction):
+        return function
+    step = getattr(function, _MARK, None)
+    # Decorators copy such marks to what they wrap around it.
+    if isinstance(step, Step) and getattr(function, "__wrapped__", None) is step.function:
+        return step
+    check_function(function, "a worker")
+    return Step(function, function.__name__, inspect.signature(function))
 
 
 def _recorded() -> bool:

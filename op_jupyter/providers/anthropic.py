@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,35 @@ from op_jupyter.providers.structured import is_constrainable
 if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
+
+
+def _without_key(profile: EndpointProfile) -> tuple[EndpointProfile, str]:
+    """*profile* without its key, and the name of the field that held it."""
+    field = next((f for f in ("api_key", "auth_token") if getattr(profile, f)), "")
+    if field and not profile.key_source.isidentifier():
+        raise ConfigurationError(
+            f"the key of {profile.name} was given in code, and keys do not travel to workers; "
+            "set it in an environment variable, here and where the workers run"
+        )
+    return replace(profile, api_key=None, auth_token=None, needs_key=False), field
+
+
+def _elsewhere(
+    bare: EndpointProfile,
+    field: str,
+    adapt: Callable[[dict[str, Any]], dict[str, Any]],
+    end_grace: float,
+) -> AnthropicProvider:
+    key = os.environ.get(bare.key_source)
+    if field and not key:
+        raise ConfigurationError(
+            f"the worker has no key for {bare.name}: set {bare.key_source} where it runs"
+        )
+    if field == "api_key":
+        bare = replace(bare, api_key=key)
+    elif field:
+        bare = replace(bare, auth_token=key)
+    return AnthropicProvider(bare, adapt=adapt, end_grace=end_grace)
 
 
 class AnthropicProvider:
@@ -87,6 +118,15 @@ class AnthropicProvider:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The same provider elsewhere.  A key never travels: it is looked up where it runs.
+
+        Raises:
+            ConfigurationError: the key does not come from an environment variable.
+        """
+        bare, field = _without_key(self._profile)
+        return _elsewhere, (bare, field, self._adapt, self._end_grace)
 
     def _native_schema(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if schema is None or not self._profile.supports_schema or not is_constrainable(schema):

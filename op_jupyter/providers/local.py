@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.errors import ContextOverflow, InvalidRequest
@@ -70,6 +70,10 @@ class LocalProvider:
         client, self._client, self._server = self._client, None, None
         if client is not None:
             await client.aclose()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The same provider elsewhere, which starts its own server."""
+        return LocalProvider, (self._serve,)
 
     async def _connected(self) -> AnthropicProvider:
         """A client of the server that runs now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, fields
@@ -27,7 +28,7 @@ from op_jupyter.core.recording import (
     request_key,
 )
 from op_jupyter.core.recording_diff import difference, nearest, title
-from op_jupyter.core.redact import Redactor
+from op_jupyter.core.redact import Redactor, secrets_of
 from op_jupyter.errors import ConfigurationError, RecordingMissing
 from op_jupyter.providers.base import Capabilities, Provider
 
@@ -140,6 +141,19 @@ class RecordedProvider:
         if self._inner is not None:
             await self._inner.aclose()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The same recording elsewhere; it can only be read from there.
+
+        Raises:
+            ConfigurationError: it is recorded to; one file has one writer.
+        """
+        if self._mode != "replay":
+            raise ConfigurationError(
+                f"replay={self._mode} cannot record what workers ask; record without workers, or "
+                "set replay=replay or replay=off"
+            )
+        return _replayed_elsewhere, (self._cassette, self._folders, self._name)
+
     def _live(self) -> Provider:
         if self._inner is None:
             self._inner = self._make_inner()
@@ -170,6 +184,18 @@ class RecordedProvider:
             f"{what}; {how}. Nearest is {request_key(closest)} ({title(closest)}):\n{changes}",
             difference=changes,
         )
+
+
+def _replayed_elsewhere(cassette: Cassette, folders: Folders, name: str | None) -> RecordedProvider:
+    # The secrets of this process: those of the other one did not travel.
+    redactor = Redactor(secrets_of(os.environ))
+    return RecordedProvider(
+        _nobody, cassette, "replay", folders=folders, name=name, redactor=redactor
+    )
+
+
+def _nobody() -> Provider:
+    raise ConfigurationError("a replay asks no model")
 
 
 def _capabilities(recorded: Mapping[str, Any] | None) -> Capabilities | None:

@@ -50,6 +50,10 @@ class FileCassette:
         self._fresh: set[str] = set()
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The same file, read anew."""
+        return FileCassette, (self._path,)
+
     @property
     def name(self) -> str:
         """The file's name, for messages."""

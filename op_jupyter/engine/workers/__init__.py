@@ -1,0 +1,1 @@
+"""Calls that run elsewhere: in processes of this machine, or wherever an executor has workers."""

@@ -1,0 +1,37 @@
+"""What runs in a process of a `WorkerPool`: one call after the other, until the pipe ends."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from multiprocessing.connection import Connection
+from typing import Any
+
+from op_jupyter.engine.workers.parcels import pack, portable_error
+
+
+def serve(parent: Connection[Any, Any]) -> None:
+    """Run what *parent* sends.  SIGINT reaches the call that runs, and nothing else."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            data = parent.recv_bytes()
+        except EOFError:
+            return
+        parent.send_bytes(_answer(data))
+
+
+def _answer(data: bytes) -> bytes:
+    try:
+        return pack("what the call returned", (True, _run(data)))
+    except BaseException as error:  # noqa: BLE001 -- foreign code; raised where it is waited for
+        return pack("the error", (False, portable_error(error)))
+
+
+def _run(data: bytes) -> Any:
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        function, args, kwargs = pickle.loads(data)
+        return function(*args, **kwargs)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

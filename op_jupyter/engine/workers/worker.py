@@ -1,0 +1,283 @@
+"""The worker's side of a call that runs elsewhere.
+
+`run_order` is what an executor runs.  It works in any thread of any process, many times at
+once, and leaves nothing behind in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+from op_jupyter.core.graph import INTERRUPTED
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer
+from op_jupyter.engine import context, loop
+from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker
+from op_jupyter.engine.calls import frame_runtime
+from op_jupyter.engine.context import Frame, SessionHandle
+from op_jupyter.engine.invocation import error_told
+from op_jupyter.engine.runtime import Runtime
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.traced import callee_of
+from op_jupyter.engine.workers.line import Line
+from op_jupyter.engine.workers.parcels import (
+    FrameSketch,
+    Order,
+    Outcome,
+    pack,
+    portable_error,
+    unpack_surroundings,
+)
+from op_jupyter.errors import CannotAsk
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.part import PartSession
+from op_jupyter.tools.summaries import to_json_value
+
+
+def run_order(data: bytes) -> bytes:
+    """Run the call in *data*, a pickled `Order`, and return its pickled `Outcome`."""
+    order: Order = pickle.loads(data)
+    return pack("the outcome", _Run(order).outcome())
+
+
+class _Run:
+    """One call."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._around = unpack_surroundings(order)
+        self._part = PartSession(self._around.dag.copy())
+        self._session = self._new_session()
+        self._frame = self._new_frame()
+        self._stopper = _Stopper(self._session, self._around.turn_id)
+
+    def outcome(self) -> Outcome:
+        """Run it, and tell how it ended."""
+        value: Any = None
+        error: BaseException | None = None
+        packed: bytes | None = None
+        try:
+            value = self._value()
+            packed = pack(f"what {self._order.frame.name} returned", value)
+        except BaseException as raised:  # noqa: BLE001 -- foreign code; raised again at home
+            error = raised
+        return self._told(value, packed, error)
+
+    def _told(self, value: Any, packed: bytes | None, error: BaseException | None) -> Outcome:
+        clean = self._session.recorder.clean
+        return Outcome(
+            nodes=[_ended(node) for node in self._part.added_nodes()],
+            decisions=self._part.added_decisions(),
+            blobs=self._part.added_blobs(),
+            value=packed,
+            output=to_json_value(value) if error is None else None,
+            error=None if error is None else pack("the error", portable_error(error)),
+            told={} if error is None else error_told(error, clean),
+        )
+
+    def _value(self) -> Any:
+        args, kwargs = pickle.loads(self._order.arguments)
+        with self._line(), self._runtime() as runtime, self._stopper.listening():
+            tokens = context.bind(self._handle(runtime), self._around.turn_id, runtime, self._frame)
+            try:
+                # Without what records it: that is done where it was sent off.
+                callee = callee_of(self._around.function)
+                if callee.takes_runtime:
+                    kwargs["runtime"] = runtime or frame_runtime(self._frame)
+                value = callee.function(*args, **kwargs)
+                return _awaited(value) if inspect.isawaitable(value) else value
+            finally:
+                context.unbind(tokens)
+
+    def _new_session(self) -> AgentSession:
+        around = self._around
+        session = AgentSession(self._part)
+        session.workspace = around.workspace
+        session.user_rules = around.user_rules
+        session.allow_everything = around.allow_everything
+        return session
+
+    def _new_frame(self) -> Frame:
+        frame: Frame | None = None
+        for sketch in (*self._around.outer, self._order.frame):
+            frame = _frame(sketch, self._session, self._around.turn_id, frame)
+        assert frame is not None
+        return frame
+
+    def _handle(self, runtime: Runtime | None) -> SessionHandle:
+        return SessionHandle(
+            MemoryStore(),
+            self._session.session_id,
+            runtime,
+            self._around.turn_id,
+            created=False,
+            agent=self._session,
+        )
+
+    @contextmanager
+    def _runtime(self) -> Iterator[Runtime | None]:
+        """The runtime that was sent along; one that is built here is closed here."""
+        packed = self._order.runtime
+        runtime: Runtime | None = None if packed is None else pickle.loads(packed)
+        try:
+            yield runtime
+        finally:
+            for built in (runtime, self._frame.chain()[0].owned_runtime):
+                if built is not None:
+                    built.close()
+
+    @contextmanager
+    def _line(self) -> Iterator[None]:
+        line = loop.run_sync(
+            Line.connect, self._around.address, self._order.call_id, self._stopper.stop
+        )
+        if line is None:
+            yield
+            return
+        self._session.asker = _LineAsker(line, self._around.interactive, self._around.can_ask)
+        try:
+            yield
+        finally:
+            loop.run_sync(line.close)
+
+
+def _frame(sketch: FrameSketch, session: AgentSession, turn_id: str, parent: Frame | None) -> Frame:
+    return Frame(
+        sketch.view,
+        session,
+        turn_id,
+        sketch.base,
+        name=sketch.name,
+        parent=parent,
+        system=sketch.system,
+        render_range=sketch.render_range,
+        tool_name=sketch.tool_name,
+        step=sketch.step,
+    )
+
+
+def _ended(node: Node) -> Node:
+    """*node*, which will not be touched again; what still runs now was left behind."""
+    if node.status != "running":
+        return node
+    metadata = {**node.metadata, "error": dict(INTERRUPTED)}
+    return Node(
+        node.id, node.role, node.name, node.input, node.output, "interrupted",
+        node.caller, node.predecessor, node.reads, metadata, node.seq, node.created_at,
+    )  # fmt: skip
+
+
+def _awaited(value: Any) -> Any:
+    """The value of a coroutine; in a thread of its own where a loop runs in this one."""
+
+    async def wait() -> Any:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(wait())
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(context.carry(asyncio.run), wait()).result()
+
+
+class _Stopper:
+    """Stops a call when the other end says so.
+
+    A call in the main thread of a `WorkerPool` process is interrupted, whatever it does.  In a
+    thread of somebody else's process it is stopped while it waits for a model, and otherwise
+    when it calls the next function or model.
+    """
+
+    def __init__(self, session: AgentSession, turn_id: str) -> None:
+        self._session = session
+        self._turn_id = turn_id
+        self._lock = threading.Lock()
+        self._thread = threading.get_ident()
+        self._listens = False
+        self.stopped = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While the call runs."""
+        with self._lock:
+            self._listens = True
+        try:
+            if self.stopped:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            with self._lock:
+                self._listens = False
+
+    def stop(self) -> None:
+        """Stop the call; on the background loop."""
+        self._session.call_turn(self._turn_id).cancelling = True
+        with self._lock:
+            self.stopped = True
+            if not self._listens:
+                return
+            ours = self._thread == threading.main_thread().ident
+            if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                loop.cancel_waiting(self._thread)
+
+
+class _LineAsker:
+    """Has cards and questions answered where the call was sent off."""
+
+    def __init__(self, line: Line, interactive: bool, can_ask: bool) -> None:
+        self._line = line
+        self._interactive = interactive
+        self._can_ask = can_ask
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person is there."""
+        return self._interactive
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """The person's answer; nobody's when the line is broken."""
+        with contextlib.suppress(ConnectionError):
+            answer: Mapping[str, Any] = await self._line.ask({"permission": request.to_json()})
+            return PermissionAnswer(**answer)
+        return await HeadlessAsker().decide(request)
+
+    def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
+        """Nothing to do: who answered knows."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether questions can get an answer there."""
+        return self._can_ask
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """What is answered there; asked again until it fits."""
+        asked = question
+        while True:
+            try:
+                said = await self._line.ask({"question": asdict(asked)})
+            except ConnectionError:
+                raise CannotAsk(NOBODY) from None
+            if "cannot" in said:
+                raise CannotAsk(said["cannot"])
+            answer = QuestionAnswer(**said)
+            if answer.declined or answer.how == "handler":
+                return answer
+            try:
+                return replace(answer, value=check(answer.value))
+            except BadAnswer as bad:
+                asked = replace(question, prompt=f"{bad}\n\n{question.prompt}")

@@ -1,0 +1,673 @@
+"""Calls that run elsewhere: recorded as if they had been made here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from op_jupyter import (
+    Runtime,
+    SessionStore,
+    WorkerPool,
+    agentic_function,
+    agentic_map,
+    llm,
+    session_context,
+    set_ask_handler,
+    submit,
+)
+from op_jupyter.core.permissions import PermissionAnswer
+from op_jupyter.engine import loop
+from op_jupyter.engine.prompts import request_of
+from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.workers.line import Line, Switchboard
+from op_jupyter.engine.workers.parcels import Address
+from op_jupyter.errors import (
+    CannotAsk,
+    ConfigurationError,
+    MapFailed,
+    NotPortable,
+    UsageError,
+    WorkerLost,
+)
+from op_jupyter.providers.anthropic import AnthropicProvider
+from op_jupyter.providers.profile import EndpointProfile
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from tests.engine import worker_functions as functions
+from tests.engine.harness import ScriptedAsker, assert_sound, start_in_background
+from tests.engine.worker_functions import Box, classify, fragile, think
+
+SECRET = "sk-ant-" + "k" * 40
+
+
+class SteadyPool(WorkerPool):
+    """A pool that does not start anew because pytest tells each test its name."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        os.environ.pop("PYTEST_CURRENT_TEST", None)
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with SteadyPool(2) as pool:
+        yield pool
+
+
+def in_session(store: Any, **options: Any) -> session_context:
+    return session_context("s1", store=store, runtime=Runtime(call=think), **options)
+
+
+def tree(session: AgentSession, caller: str | None = None) -> list[Any]:
+    """Names and states of nodes, each with what it called."""
+    return [(n.name, n.status, *tree(session, n.id)) for n in session.dag.children(caller)]
+
+
+CALLED = ("completed", ("callable", "completed"))
+
+
+def test_values_come_in_order_and_nodes_hang_under_the_right_caller(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    @agentic_function
+    def outer(reviews: list[str]) -> list[str]:
+        """Classify many."""
+        llm("before")
+        return agentic_map(classify, reviews, pool)
+
+    with in_session(store) as handle:
+        assert outer(["a", "b", "c"]) == ["about a", "about b", "about c"]
+        assert agentic_map(classify, ["d"], pool) == ["about d"]
+        assert tree(handle.agent) == [
+            ("outer", "completed", ("callable", "completed"), *[("classify", *CALLED)] * 3),
+            ("classify", *CALLED),
+        ]
+        seqs = [n.seq for n in handle.agent.dag]
+        assert seqs == sorted(set(seqs))
+        assert [t.status for t in handle.agent.dag.turns.values()] == ["completed"] * 2
+        assert_sound(handle.agent)
+
+
+def prompts_of(session: AgentSession) -> list[Any]:
+    dag, read = session.dag, session.store.read_blob
+    found = [request_of(dag, n.id, read) for n in dag if n.role == "llm"]
+    assert all(proven for _, proven in found)
+    return [request for request, _ in found]
+
+
+def test_a_worker_sends_the_prompts_that_would_be_sent_here(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    """With history, with callers that show what they did, and with functions inside."""
+
+    def program(run: Any) -> list[Any]:
+        @agentic_function(expose="full")
+        def outer() -> str:
+            """Do all."""
+            llm("before")
+            return run(functions.twice, "owls")
+
+        with session_context(store=store, runtime=Runtime(call=think)) as handle:
+            llm("hello")
+            functions.twice("bats")
+            outer()
+            run(functions.later, "cats")
+            run(functions.needs_runtime, "dogs")
+            run(functions.secretly, "eels")
+            llm("and now?")
+            assert_sound(handle.agent)
+            return prompts_of(handle.agent)
+
+    def here(function: Any, item: str) -> Any:
+        value = function(item)
+        return asyncio.run(value) if asyncio.iscoroutine(value) else value
+
+    def elsewhere(function: Any, item: str) -> Any:
+        return agentic_map(function, [item], pool)[0]
+
+    away, at_home = program(elsewhere), program(here)
+    assert [a.messages for a in away] == [b.messages for b in at_home]
+    assert [a.system for a in away] == [b.system for b in at_home]
+
+
+def test_calls_side_by_side_do_not_see_each_other_and_later_ones_see_all(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    with in_session(store) as handle:
+        agentic_map(classify, ["a", "b", "c"], pool)
+        llm("and now?")
+        *side_by_side, last = prompts_of(handle.agent)
+    assert all(len(request.messages) == 1 for request in side_by_side)
+    assert "".join(m.content[0].text for m in last.messages[:-1] if m.role == "user") == "".join(
+        f'classify({{"review": "{c}"}})' for c in "abc"
+    )
+
+
+def test_what_fails_costs_only_its_item(store: MemoryStore, pool: WorkerPool) -> None:
+    with in_session(store) as handle:
+        with pytest.raises(MapFailed, match=r"2 of 4 items failed; the first is item 1") as caught:
+            agentic_map(fragile, [1, 9, 13, 2], pool)
+        assert tree(handle.agent) == [
+            ("fragile", "completed"),
+            ("fragile", "error"),
+            ("fragile", "error"),
+            ("fragile", "completed"),
+        ]
+        dead, failed = [n for n in handle.agent.dag if n.status == "error"]
+    failure = caught.value
+    assert failure.results == [1, None, None, 2]
+    assert isinstance(failure.errors[1], WorkerLost) and "SIGKILL" in str(failure.errors[1])
+    assert isinstance(failure.errors[2], ValueError)
+    assert 'raise ValueError("thirteen")' in failure.errors[2].__notes__[0]
+    assert dead.metadata["error"]["type"] == "WorkerLost"
+    assert 'raise ValueError("thirteen")' in failed.metadata["error"]["traceback"]
+
+
+def test_errors_can_take_the_place_of_values(store: MemoryStore, pool: WorkerPool) -> None:
+    with in_session(store):
+        first, second = agentic_map(fragile, [13, 1], pool, return_exceptions=True)
+    assert isinstance(first, ValueError) and second == 1
+
+
+def test_plain_and_traced_functions_are_recorded_as_steps(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    with in_session(store) as handle:
+        assert agentic_map(functions.length, ["abc"], pool) == [3]
+        assert agentic_map(functions.ask_plainly, ["owls"], pool) == ["about owls"]
+        assert tree(handle.agent) == [("length", "completed"), ("ask_plainly", *CALLED)]
+        assert_sound(handle.agent)
+
+
+def test_a_worker_may_spread_work_itself(store: MemoryStore, pool: WorkerPool) -> None:
+    with in_session(store) as handle:
+        assert agentic_map(functions.spread, [["a", "b"]], pool) == [["about a", "about b"]]
+        assert tree(handle.agent) == [
+            ("spread", "completed", ("classify", *CALLED), ("classify", *CALLED))
+        ]
+        assert_sound(handle.agent)
+
+
+def test_it_works_without_a_session_and_with_no_items(pool: WorkerPool) -> None:
+    assert agentic_map(fragile, [1, 2], pool) == [1, 2]
+    assert agentic_map(fragile, []) == []
+
+
+async def test_async_code_awaits_it(store: MemoryStore, pool: WorkerPool) -> None:
+    async with in_session(store) as handle:
+        assert await agentic_map.aio(functions.later, ["a", "b"], pool) == ["about a", "about b"]
+        assert tree(handle.agent) == [("later", *CALLED)] * 2
+
+
+def test_everything_is_on_disk_when_the_map_is_over(tmp_path: Path, pool: WorkerPool) -> None:
+    store = SessionStore(root_path=tmp_path)
+    with in_session(store):
+        agentic_map(functions.twice, [str(n) for n in range(6)], pool)
+    with in_session(SessionStore(root_path=tmp_path)) as again:
+        assert len(again.agent.dag) == 6 * 5
+        assert_sound(again.agent)
+
+
+# -- submit
+
+
+def test_submit_gives_a_future_and_records_what_nobody_waits_for(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    with in_session(store) as handle:
+        future = submit(classify, review="owls", executor=pool)
+        assert future.result(30) == "about owls"
+        failing = submit(fragile, 13, executor=pool)
+        assert isinstance(failing.exception(30), ValueError)
+        assert tree(handle.agent) == [("classify", *CALLED), ("fragile", "error")]
+
+
+def test_cancelling_what_was_submitted_stops_it(
+    store: MemoryStore, pool: WorkerPool, tmp_path: Path
+) -> None:
+    marker = tmp_path / "runs"
+    with in_session(store) as handle:
+        future = submit(functions.endless, str(marker), executor=pool)
+        wait_for(marker)
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(30)
+        assert tree(handle.agent) == [("endless", "cancelled", ("callable", "completed"))]
+        assert not future.cancel()
+
+
+# -- cancelling
+
+
+def wait_for(marker: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not marker.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_interrupt_reaches_the_workers_and_what_they_did_comes_home(
+    store: MemoryStore, pool: WorkerPool, tmp_path: Path
+) -> None:
+    markers = [tmp_path / name for name in ("a", "b")]
+
+    def interrupt() -> None:
+        for marker in markers:
+            wait_for(marker)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with in_session(store) as handle:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            agentic_map(functions.endless, [*map(str, markers), "never"], pool)
+        thread.join()
+        assert tree(handle.agent) == [
+            ("endless", "cancelled", ("callable", "completed")),
+            ("endless", "cancelled", ("callable", "completed")),
+            ("endless", "cancelled"),
+        ]
+        (turn,) = handle.agent.dag.turns.values()
+        assert turn.status == "cancelled"
+        assert agentic_map(fragile, [1], pool) == [1]
+
+
+def test_cancelling_the_turn_around_it_reaches_the_workers(
+    session: AgentSession, pool: WorkerPool, tmp_path: Path
+) -> None:
+    marker = tmp_path / "runs"
+
+    def spread_out() -> Any:
+        """Spread out."""
+        return agentic_map(functions.endless, [str(marker)], pool)
+
+    provider = ScriptedProvider(reply(call("spread_out", {})))
+    asker = ScriptedAsker([PermissionAnswer("allow", "click")])
+    provider.add(reply("one"))
+    turn_id, job = start_in_background(session, provider, [spread_out], asker=asker)
+    wait_for(marker)
+    loop.run_sync(session.cancel_turn, turn_id)
+    assert job.future.result(30).status == "cancelled"
+    deadline = time.monotonic() + 30
+    while (node := next(n for n in session.dag if n.name == "endless")).status == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert node.status == "cancelled"
+
+
+def test_what_does_not_stop_is_ended_by_force(store: MemoryStore, tmp_path: Path) -> None:
+    marker = tmp_path / "runs"
+
+    def stubborn(marker: str) -> None:
+        from pathlib import Path
+
+        Path(marker).touch()
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(600)
+
+    with in_session(store) as handle, WorkerPool(1) as pool:
+        future = submit(stubborn, str(marker), executor=pool)
+        wait_for(marker)
+        future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(30)
+        assert tree(handle.agent) == [("stubborn", "cancelled")]
+        assert agentic_map(fragile, [1], pool) == [1]
+
+
+# -- approvals
+
+
+@pytest.mark.parametrize("answer", ["allow", "deny_message"])
+def test_cards_of_a_worker_are_answered_here(
+    store: MemoryStore, pool: WorkerPool, answer: Any
+) -> None:
+    asker = ScriptedAsker([PermissionAnswer(answer, "click", message="not now")])
+    runtime = Runtime(provider=ScriptedProvider(default=functions.ask_for_the_tool))
+    with session_context("s1", store=store, runtime=runtime) as handle:
+        handle.agent.asker = asker
+        (said,) = agentic_map(functions.use_the_tool, [1], pool)
+        (decision,) = handle.agent.dag.decisions
+        assert_sound(handle.agent)
+    (request,) = asker.requests
+    assert request.tool == "guarded"
+    assert decision["answer"] == answer
+    if answer == "allow":
+        assert said.startswith("done in ") and said != f"done in {os.getpid()}"
+    else:
+        assert said == "not now"
+
+
+def test_allowing_for_the_session_makes_a_rule_of_the_session(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    runtime = Runtime(provider=ScriptedProvider(default=functions.ask_for_the_tool))
+    with session_context("s1", store=store, runtime=runtime) as handle:
+        handle.agent.asker = asker = ScriptedAsker([PermissionAnswer("allow_session", "click")])
+        agentic_map(functions.use_the_tool, [1], pool)
+        agentic_map(functions.use_the_tool, [2], pool)
+        assert len(asker.requests) == 1
+        assert handle.agent.rules["allow"] == [asker.requests[0].rule]
+
+
+def test_with_nobody_to_ask_it_is_denied_at_once(store: MemoryStore, pool: WorkerPool) -> None:
+    runtime = Runtime(provider=ScriptedProvider(default=functions.ask_for_the_tool))
+    with session_context("s1", store=store, runtime=runtime):
+        (said,) = agentic_map(functions.use_the_tool, [1], pool)
+    assert "nobody can be asked here" in said
+
+
+def test_questions_of_a_worker_are_asked_here_until_the_answer_fits(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    with in_session(store) as handle:
+        handle.agent.asker = asker = ScriptedAsker(says=["c", "b", True, {"count": "3"}])
+        (said,) = agentic_map(functions.ask_the_person, [1], pool)
+        assert said == ["b", True, {"count": 3}]
+        assert [q.kind for q in asker.questions] == ["ask", "confirm", "form"]
+        names = [n.name for n in handle.agent.dag if n.role == "user"]
+        assert names == ["question", "answer"] * 3
+        assert_sound(handle.agent)
+
+
+def test_a_hosts_handler_answers_for_workers_and_with_nobody_there_they_are_told(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    with in_session(store) as handle:
+        with pytest.raises(MapFailed) as caught:
+            agentic_map(functions.ask_the_person, [1], pool)
+        assert isinstance(caught.value.errors[0], CannotAsk)
+        values = {"ask": "a", "confirm": False, "form": {"count": 1}}
+        set_ask_handler(lambda question: values[question.kind])
+        try:
+            said = agentic_map(functions.ask_the_person, [1], pool)
+        finally:
+            set_ask_handler(None)
+        assert said == [["a", False, {"count": 1}]]
+        assert_sound(handle.agent)
+
+
+# -- what can travel
+
+
+def test_what_cannot_travel_is_named_and_nothing_is_recorded(
+    store: MemoryStore, pool: WorkerPool
+) -> None:
+    lock = threading.Lock()
+
+    @agentic_function
+    def holds_a_lock(n: int) -> bool:
+        """Hold a lock."""
+        return lock.locked()
+
+    with in_session(store) as handle:
+        with pytest.raises(NotPortable, match=r"argument 1 of classify \(Box\) cannot travel"):
+            agentic_map(classify, ["fine", Box(lock)], pool)
+        with pytest.raises(NotPortable, match="the function holds_a_lock cannot travel"):
+            agentic_map(holds_a_lock, [1], pool)
+        with pytest.raises(TypeError):
+            submit(classify, "a", "b", executor=pool)
+        assert len(handle.agent.dag) == len(handle.agent.dag.turns) == 0
+        with pytest.raises(MapFailed, match="what unreturnable returned cannot travel"):
+            agentic_map(functions.unreturnable, [1], pool)
+
+
+def test_keys_do_not_travel_but_are_looked_up_where_the_call_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    profile = EndpointProfile(api_key=SECRET, key_source="ANTHROPIC_API_KEY")
+    packed = pickle.dumps(Runtime(provider=AnthropicProvider(profile, adapt=dict), model="m"))
+    assert SECRET.encode() not in packed
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-worker")
+    again = pickle.loads(packed)
+    assert again.model == "m"
+    assert again.provider._profile.api_key == "sk-ant-of-the-worker"
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    with pytest.raises(ConfigurationError, match="set ANTHROPIC_API_KEY where it runs"):
+        pickle.loads(packed)
+    with pytest.raises(ConfigurationError, match="given in code"):
+        pickle.dumps(AnthropicProvider(EndpointProfile(api_key=SECRET)))
+
+
+SCRIPT = """
+import sys
+from op_jupyter import Runtime, agentic_function, agentic_map, llm, session_context
+from op_jupyter.store.memory import MemoryStore
+
+print("the script runs")
+BANG = "!"
+
+def think(content):
+    return content[-1]["text"] + BANG
+
+@agentic_function
+def shout(word):
+    "Shout."
+    return llm(word) if len(word) < 3 else shout(word[:2])
+
+with session_context(store=MemoryStore(), runtime=Runtime(call=think)):
+    print(agentic_map(shout, ["a", "bcd"]))
+"""
+
+
+def test_functions_of_main_travel_whole_and_a_script_is_not_run_a_second_time(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("the script runs\n['a!', 'bc!']\n", "")
+
+
+# -- other executors
+
+
+def test_a_thread_pool_runs_it_in_this_process(store: MemoryStore) -> None:
+    with in_session(store) as handle, ThreadPoolExecutor(2) as threads:
+        assert agentic_map(classify, ["a", "b"], threads) == ["about a", "about b"]
+        assert agentic_map(functions.later, ["c"], threads) == ["about c"]
+        assert submit(fragile, 1, executor=threads).result(10) == 1
+        with pytest.raises(MapFailed):
+            agentic_map(fragile, [13], threads)
+        assert {n.status for n in handle.agent.dag if n.role == "llm"} == {"completed"}
+
+
+class Lazy(Executor):
+    """An executor in this very process, which loses every second call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        future: Future[Any] = Future()
+        if self.calls % 2:
+            work = lambda: future.set_result(fn(*args, **kwargs))  # noqa: E731
+            threading.Thread(target=work).start()
+        else:
+            future.set_exception(OSError("gone"))
+        return future
+
+
+def test_any_executor_will_do_also_in_this_process(store: MemoryStore) -> None:
+    with in_session(store) as handle:
+        first, lost = agentic_map(classify, ["a", "b"], Lazy(), return_exceptions=True)
+        assert first == "about a"
+        assert isinstance(lost, WorkerLost) and "OSError: gone" in str(lost)
+        assert tree(handle.agent) == [("classify", *CALLED), ("classify", "error")]
+
+
+@pytest.mark.slow
+def test_the_process_pool_of_the_standard_library_works(store: MemoryStore) -> None:
+    with in_session(store) as handle, ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        assert agentic_map(classify, ["a", "b"], processes) == ["about a", "about b"]
+        assert tree(handle.agent) == [("classify", *CALLED)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the cluster's own libraries
+def test_a_dask_cluster_works(store: MemoryStore, tmp_path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    marker = tmp_path / "runs"
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        Client(cluster) as client,
+        in_session(store) as handle,
+    ):
+        executor = client.get_executor()
+        assert agentic_map(classify, ["a", "b", "c"], executor) == ["about a", "about b", "about c"]
+        assert tree(handle.agent) == [("classify", *CALLED)] * 3
+        future = submit(functions.waits_for_a_model, str(marker), executor=executor)
+        wait_for(marker)
+        future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(30)
+        assert tree(handle.agent)[-1] == ("waits_for_a_model", "cancelled")
+        assert_sound(handle.agent)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the cluster's own libraries
+def test_an_ipyparallel_cluster_works(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ipyparallel
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    with (
+        ipyparallel.Cluster(n=2, controller_ip="127.0.0.1", log_level=40) as client,
+        in_session(store) as handle,
+    ):
+        executor = client.executor()
+        assert agentic_map(classify, ["a", "b", "c"], executor) == ["about a", "about b", "about c"]
+        assert agentic_map(functions.later, ["d"], executor) == ["about d"]
+        assert tree(handle.agent) == [("classify", *CALLED)] * 3 + [("later", *CALLED)]
+        assert_sound(handle.agent)
+
+
+@pytest.mark.slow
+def test_a_fan_out_of_200_calls_over_4_workers_leaves_every_node_in_order(tmp_path: Path) -> None:
+    store = SessionStore(root_path=tmp_path)
+    runtime = Runtime(call=functions.think_slowly)
+    reviews = [f"review {n}" for n in range(200)]
+    with WorkerPool(4) as pool, session_context("s1", store=store, runtime=runtime) as handle:
+        assert agentic_map(classify, reviews, pool) == ["positive"] * 200
+        dag = handle.agent.dag
+        assert [n.input["review"] for n in dag.children(None)] == reviews
+        assert all(len(dag.children(n.id)) == 1 for n in dag.children(None))
+        seqs = [n.seq for n in dag]
+        assert len(seqs) == 400 and seqs == sorted(set(seqs))
+        assert_sound(handle.agent)
+    stored = SessionStore(root_path=tmp_path).load("s1")
+    assert [n.id for n in stored] == [n.id for n in dag]
+    assert {n.status for n in stored} == {"completed"}
+
+
+# -- the pool and the line
+
+
+def test_a_pool_runs_any_function_and_says_what_it_raised(pool: WorkerPool) -> None:
+    assert pool.submit(divmod, 7, 2).result(30) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(divmod, 7, 0).result(30)
+    with pytest.raises(NotPortable):
+        pool.submit(threading.Lock().acquire)
+    with pytest.raises(UsageError, match="at least one"):
+        WorkerPool(0)
+
+
+def test_a_process_starts_anew_when_the_environment_has_changed(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OP_JUPYTER_TEST", "new")
+    assert pool.submit(os.environ.get, "OP_JUPYTER_TEST").result(30) == "new"
+
+
+def test_a_pool_that_is_shut_down_takes_nothing_more() -> None:
+    closed = WorkerPool(1)
+    first = closed.submit(divmod, 7, 2)
+    closed.shutdown()
+    assert first.result(0) == (3, 1)
+    with pytest.raises(RuntimeError, match="shut down"):
+        closed.submit(divmod, 7, 2)
+
+
+async def test_a_stranger_is_not_listened_to() -> None:
+    asked: list[Any] = []
+
+    async def answer(call_id: str, message: Any) -> Any:
+        asked.append((call_id, message))
+        return {"said": "yes"}
+
+    stops: list[str] = []
+    switchboard = Switchboard(answer)
+    address = await switchboard.open("127.0.0.1")
+    try:
+        stranger = Address(address.host, address.port, b"guessed")
+        assert await Line.connect(stranger, "call-1", lambda: None) is None
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET / HTTP/1.1\r\n" + b"x" * 300)
+        assert len(await reader.read()) == 64  # the nonce, and then they hang up
+        writer.close()
+        await writer.wait_closed()
+        line = await Line.connect(address, "call-1", lambda: stops.append("stop"))
+        assert line is not None
+        assert await line.ask({"what": 1}) == {"said": "yes"}
+        switchboard.stop("call-1")
+        assert await line.ask({"what": 2}) == {"said": "yes"}
+        await line.close()
+    finally:
+        await switchboard.close()
+    assert asked == [("call-1", {"what": 1}), ("call-1", {"what": 2})]
+    assert stops == ["stop"]
+    assert await Line.connect(address, "call-1", lambda: None) is None
+
+
+async def test_when_the_line_breaks_the_call_is_stopped() -> None:
+    async def answer(call_id: str, message: Any) -> Any:
+        await asyncio.Event().wait()
+
+    stopped = asyncio.Event()
+    switchboard = Switchboard(answer)
+    line = await Line.connect(await switchboard.open("127.0.0.1"), "call-1", stopped.set)
+    assert line is not None
+    asking = asyncio.create_task(line.ask({}))
+    await asyncio.sleep(0)
+    await switchboard.close()
+    with pytest.raises(ConnectionError):
+        await asking
+    await asyncio.wait_for(stopped.wait(), 10)
+    with pytest.raises(ConnectionError):
+        await line.ask({})
+    await line.close()
