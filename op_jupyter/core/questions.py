@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.keys import Json
+from op_jupyter.core.visible import visible
 
 QuestionKind: TypeAlias = Literal["ask", "confirm", "form"]
 FieldKind: TypeAlias = Literal["text", "integer", "number", "boolean", "choice", "choices", "json"]
@@ -199,7 +200,8 @@ def _resolved(part: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
         if isinstance(found, Mapping) and "$ref" not in found:
             return {**found, **{key: value for key, value in part.items() if key != "$ref"}}
         return {}
-    kinds = [one for one in part.get("anyOf", ()) if one != {"type": "null"}]
+    kinds = part.get("anyOf")
+    kinds = [one for one in kinds if one != {"type": "null"}] if isinstance(kinds, list) else []
     if len(kinds) == 1:
         rest = {key: value for key, value in part.items() if key != "anyOf"}
         return {**_resolved(kinds[0], root), **rest}
@@ -211,6 +213,8 @@ def _field(name: str, part: Mapping[str, Any], *, required: bool) -> FormField:
     kind: FieldKind
     options: Sequence[Json] = ()
     match part:
+        case {"const": value}:
+            kind, options = "choice", (value,)
         case {"enum": [*values]} if values:
             kind, options = "choice", values
         case {"type": "array", "items": {"enum": [*values]}} if values:
@@ -341,7 +345,7 @@ def yes_or_no(raw: str) -> bool:
 
 def prompt_lines(question: Question) -> str:
     """*question* as text, up to where the answer is typed."""
-    lines = [question.prompt, *_numbered(question.options)]
+    lines = [visible(question.prompt), *_numbered(question.options)]
     if question.kind == "confirm":
         return "\n".join(lines) + (" [Y/n] " if question.default else " [y/N] ")
     if not question.options:
@@ -353,10 +357,10 @@ def prompt_lines(question: Question) -> str:
 
 def field_lines(field: FormField) -> str:
     """One field as text, up to where the answer is typed."""
-    head = f"{field.title}: {field.help}" if field.help else field.title
+    head = visible(f"{field.title}: {field.help}" if field.help else field.title)
     hint = _HINTS[field.kind]
     if field.default_text:
-        hint += f"; empty: {field.default_text}"
+        hint += f"; empty: {visible(field.default_text)}"
     elif not field.required:
         hint += "; may be empty"
     lines = [head, *_numbered([field_text(option) for option in field.options])]
@@ -364,7 +368,7 @@ def field_lines(field: FormField) -> str:
 
 
 def _numbered(options: Sequence[str]) -> list[str]:
-    return [f"  {number}. {option}" for number, option in enumerate(options, 1)]
+    return [f"  {number}. {visible(option)}" for number, option in enumerate(options, 1)]
 
 
 def read_line(question: Question, line: str) -> QuestionAnswer:

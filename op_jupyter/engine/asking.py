@@ -23,6 +23,7 @@ from op_jupyter.core.questions import (
     read_form,
     read_line,
 )
+from op_jupyter.core.visible import visible
 from op_jupyter.errors import CannotAsk
 
 Check: TypeAlias = Callable[[Any], Any]
@@ -141,12 +142,12 @@ def ask_in_text(
     """Ask line by line; blocks.  *read* shows a prompt and returns a line; EOF declines."""
     prompt = prompt_lines(question)
     if question.kind == "form":
-        prompt = f"{question.prompt}\n"
+        prompt = f"{visible(question.prompt)}\n"
     while True:
         try:
             return _one_try(question, prompt, how, read, check)
         except BadAnswer as bad:
-            prompt = f"{bad}\n> " if question.kind != "form" else f"{bad}\n"
+            prompt = visible(str(bad)) + ("\n" if question.kind == "form" else "\n> ")
         except EOFError:
             return QuestionAnswer(how=how, declined=True)
 
@@ -171,7 +172,7 @@ def _read_fields(question: Question, prompt: str, read: Callable[[str], str]) ->
             try:
                 read_form([field], said)
             except BadAnswer as bad:
-                lines = f"{bad}\n> "
+                lines = f"{visible(str(bad))}\n> "
             else:
                 break
         prompt = ""

@@ -38,6 +38,7 @@ class QuestionView(anywidget.AnyWidget):
     ) -> None:
         super().__init__(question=storable(dict(question)))
         self.ready = threading.Event()
+        self._reloaded = False
         self._on_answer = on_answer
         self._on_decline = on_decline
         self.on_msg(self._receive)
@@ -45,12 +46,21 @@ class QuestionView(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return "<question>"
 
+    def close(self) -> None:
+        """Free the widget, unless a page that was reloaded shows it.
+
+        Such a page no longer knows where the display's final content belongs.
+        """
+        if not self._reloaded:
+            super().close()
+
     # from the page; on the main thread or a subshell's
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         if not isinstance(content, dict):
             return
         if content.get("kind") == "ready":
+            self._reloaded = self.ready.is_set()
             self.ready.set()
             self.send({"kind": "open"})
         if content.get("id") != self.question["id"]:

@@ -200,3 +200,56 @@ def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
         expect(turn).to_contain_text("The mean of body_mass_g is 4201.75.")
         assert turn.get_by_role("option").count() == 4
         assert "model not found" not in reopened.locator(".jp-Notebook").inner_text().lower()
+
+
+# -- questions of a program's
+
+QUESTION_CELL = (
+    "from openprogram import ask\ncolour = ask('Which colour?', ['red', 'blue'])\nprint(colour)"
+)
+FORM_CELL = """\
+from pydantic import BaseModel
+from openprogram import form
+
+class Trip(BaseModel):
+    city: str
+    days: int
+
+print(form("Your trip?", Trip))
+"""
+
+
+def test_a_question_is_answered_by_keyboard_and_its_text_is_saved(desk: Desk) -> None:
+    page = desk.open("questions", [LOAD, QUESTION_CELL, FORM_CELL])
+    page.run(0)
+
+    page.start(1)
+    asked = page.outputs(1).locator("form.opv-question")
+    expect(asked).to_be_visible()
+    desk.picture(page, "question")
+    asked.get_by_label("red").focus()
+    asked.page.keyboard.press("ArrowDown")
+    asked.page.keyboard.press("Enter")
+    page.wait_done(1)
+    expect(asked).to_have_count(0)
+    assert "→ blue" in page.text(1)
+    assert "blue" in page.text(1).splitlines()[-1]
+
+    page.start(2)
+    trip = page.outputs(2).locator("form.opv-question")
+    trip.get_by_label("City").fill("Rome")
+    trip.get_by_label("Days").press_sequentially(
+        "dd"
+    )  # would delete the cell if the notebook heard it
+    trip.get_by_role("button", name="Answer").click()
+    expect(trip.locator(".opv-problem")).to_contain_text("whole number")
+    trip.get_by_label("Days").fill("3")
+    trip.get_by_label("Days").press("Enter")
+    page.wait_done(2)
+    assert "city='Rome' days=3" in page.text(2)
+
+    page.save()
+    saved = json.loads((desk.server.folder / "questions.ipynb").read_text())
+    texts = json.dumps(saved["cells"][1]["outputs"], ensure_ascii=False)
+    assert "Which colour?" in texts and "→ blue" in texts
+    assert "widget-view" not in texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pty
 import select
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from op_jupyter import (
@@ -30,6 +33,16 @@ from op_jupyter import (
     set_ask_handler,
     set_cancellation_check,
     set_session_id_provider,
+)
+from op_jupyter.core.questions import (
+    BadAnswer,
+    FormField,
+    Question,
+    field_lines,
+    fields_of,
+    prompt_lines,
+    read_form,
+    read_line,
 )
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import AskTimeout, CannotAsk, TurnCancelled, UsageError, UserDeclined
@@ -552,3 +565,66 @@ def test_a_program_in_a_terminal_asks_there(tmp_path):
 def test_a_session_context_of_a_script_uses_the_terminal_or_nobody():
     with session_context(store=MemoryStore(), create_runtime_if_none=False):
         assert can_ask() is False
+
+
+# -- text
+
+
+def test_what_is_asked_in_text_cannot_give_orders_to_the_terminal():
+    esc = "\x1b[2J\u202e"
+    field = FormField("f", "choice", f"title{esc}", f"help{esc}", (f"a{esc}",), default=f"a{esc}")
+    asked = Question("q", "s", "t", "ask", f"prompt{esc}", (f"red{esc}",))
+    for text in (prompt_lines(asked), field_lines(field)):
+        assert "\x1b" not in text and "\u202e" not in text
+        assert "[U+001B]" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("1", "red"),
+        ("2", "3"),
+        ("3", "3"),
+        ("red", "red"),
+        ("4", "4"),
+        ("00001", "red"),
+        ("٣", "٣"),
+        ("9" * 5000, "9" * 5000),
+        ("", None),
+    ],
+)
+def test_a_line_means_an_option_by_name_then_by_number_then_own_words(line, value):
+    answer = read_line(Question("q", "s", "t", "ask", "?", ("red", "3")), line)
+    assert (answer.value, answer.declined) == (value, value is None)
+
+
+def test_a_comma_in_an_option_is_no_separator_when_the_line_is_that_option():
+    asked = Question("q", "s", "t", "ask", "?", ("a, b", "c"), multi=True)
+    assert read_line(asked, "a, b").value == ["a, b"]
+    assert read_line(asked, "1, c, c, own").value == ["a, b", "c", "own"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text(max_size=8) | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["type", "enum", "items", "$ref", "anyOf", "properties", "default", "title"]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_any_part_of_a_schema_becomes_a_field_that_reads_texts_or_refuses(part):
+    fields = fields_of({"properties": {"x": part}})
+    for said in ({}, {"x": "1"}, {"x": ["1"]}, {"x": 3}, [], None):
+        with contextlib.suppress(BadAnswer):
+            read_form(fields, said)
+    field_lines(fields[0])
+    fields[0].to_json()

@@ -45,6 +45,18 @@ def test_it_is_an_ordinary_widget_that_knows_when_a_page_shows_it() -> None:
     assert page.sent == [{"kind": "open"}]
 
 
+def test_a_page_that_was_reloaded_keeps_its_form() -> None:
+    page = Page()
+    says(page, {"kind": "ready"})
+    says(page, {"kind": "ready"})
+    page.close()
+    assert page.comm is not None
+    other = Page()
+    says(other, {"kind": "ready"})
+    other.close()
+    assert other.comm is None
+
+
 def test_an_answer_is_taken_or_said_to_be_wrong() -> None:
     page = Page()
     says(page, {"kind": "answer", "id": "q1", "value": "green"})

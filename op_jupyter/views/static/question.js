@@ -129,7 +129,7 @@ class QuestionForm {
       leave(this.element);
     } else if (
       event.key === "Enter" &&
-      event.target.tagName === "TEXTAREA" &&
+      /^(TEXTAREA|INPUT)$/.test(event.target.tagName) &&
       !event.shiftKey &&
       !event.isComposing
     ) {
