@@ -109,18 +109,24 @@ class NotebookQuestions:
 
     async def _by_page(self, question: Question, check: Check) -> QuestionAnswer:
         card = self._new_card()
-        answer: QuestionAnswer | None = None
         try:
-            # Before it is shown: what the page says of it at once must not be missed.
-            async with self._main_thread.clicks():
-                await self._main_thread.run(lambda: card.show(question, check))
-                if await self._is_seen(card):
-                    answer = await card.answer()
-                    return answer
-            answer = await self._by_text(question, "stdin", check)
-            return answer
-        finally:
-            card.keep(question, answer)
+            answer = await self._from_page(card, question, check)
+        except BaseException:
+            card.keep(question, None)  # at once: the main thread may not wait any more
+            raise
+        # There, what is shown belongs to the cell and not to the click that is being handled.
+        await self._main_thread.run(lambda: card.keep(question, answer))
+        return answer
+
+    async def _from_page(
+        self, card: QuestionCard, question: Question, check: Check
+    ) -> QuestionAnswer:
+        # Before it is shown: what the page says of it at once must not be missed.
+        async with self._main_thread.clicks():
+            await self._main_thread.run(lambda: card.show(question, check))
+            if await self._is_seen(card):
+                return await card.answer()
+        return await self._by_text(question, "stdin", check)
 
     async def _is_seen(self, card: QuestionCard) -> bool:
         deadline = monotonic() + self._patience
