@@ -3,7 +3,8 @@
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
 ``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]``,
-``[skills] roots = [...]`` and one ``[endpoints.NAME]`` for each server.
+``[skills] roots = [...]``, one ``[endpoints.NAME]`` for each model service and one
+``[mcp.NAME]`` (``command``, ``args``, ``env``) for each MCP server.
 One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for CI.
 """
 
@@ -21,6 +22,7 @@ import platformdirs
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.catalog import BUILT_IN
 from op_jupyter.providers.endpoints import Endpoint, parse_endpoint
+from op_jupyter.tools.mcp import ServerConfig, parse_server
 
 APP: Final = "op-jupyter"
 CONFIG_ENV: Final = "OPENPROGRAM_CONFIG"
@@ -39,6 +41,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("off", "record", "replay", "auto"),
     "mode": ("read_only", "accept_edits", "auto"),
 }
+_TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
 
@@ -60,6 +63,7 @@ class Settings:
         endpoints: the servers that *file* names.
         allow_everything: the switch for CI is set.
         skill_roots: folders of skills; relative ones start at the workspace.
+        mcp_servers: programs that offer tools.
     """
 
     values: Mapping[str, Setting]
@@ -69,6 +73,7 @@ class Settings:
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     allow_everything: bool = False
     skill_roots: tuple[str, ...] = SKILL_ROOTS
+    mcp_servers: tuple[ServerConfig, ...] = ()
 
     @property
     def answer_timeout(self) -> float | None:
@@ -101,6 +106,7 @@ def load_settings(
     permissions = from_file.pop("permissions", {})
     roots = _skill_roots(from_file.pop("skills", {}), path)
     endpoints = _endpoints(from_file.pop("endpoints", {}), path)
+    servers = _servers(from_file.pop("mcp", {}), path)
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
         sources = (
@@ -114,7 +120,13 @@ def load_settings(
                 values[name] = Setting(_checked(name, value, origin), origin)
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
-    return Settings(values, allow, deny, path, endpoints, _everything(environ), roots)
+    return Settings(values, allow, deny, path, endpoints, _everything(environ), roots, servers)
+
+
+def _servers(tables: Any, path: Path) -> tuple[ServerConfig, ...]:
+    if not isinstance(tables, dict):
+        raise ConfigurationError(f"mcp in {path} has to be tables: [mcp.NAME] for each server")
+    return tuple(parse_server(name, data, str(path)) for name, data in tables.items())
 
 
 def _everything(environ: Mapping[str, str]) -> bool:
@@ -152,10 +164,10 @@ def _read_file(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error
-    if unknown := sorted(set(data) - set(ENVIRONMENT) - {"permissions", "skills", "endpoints"}):
+    if unknown := sorted(set(data) - set(ENVIRONMENT) - _TABLES):
         raise ConfigurationError(
             f"the settings file {path} has {', '.join(unknown)}, which mean nothing; "
-            f"known are {', '.join(ENVIRONMENT)}, permissions, skills and endpoints"
+            f"known are {', '.join(ENVIRONMENT)}, {', '.join(sorted(_TABLES))}"
         )
     return data
 

@@ -77,6 +77,8 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     small = service.runtime.provider.capabilities.small  # says here what is not configured
     here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
+        for problem in notebook.connect_servers(session):
+            warn(problem, here.front)
         tools = chosen_tools(notebook, session, options.tools)
         if session.allow_everything:
             warn(EVERYTHING, here.front)

@@ -386,6 +386,7 @@ def tools(notebook: Notebook, _args: argparse.Namespace, rest: str) -> Said:
     from op_jupyter.notebook.toolbox import extra_tool
 
     session = notebook.session
+    notebook.connect_servers(session)
     extra = list(session.dag.meta.get("extra_tools", ()))
     for change in rest.split():
         sign, name = change[0], change[1:]
@@ -396,7 +397,8 @@ def tools(notebook: Notebook, _args: argparse.Namespace, rest: str) -> Said:
     if rest:
         session.recorder.set_meta(extra_tools=extra)
         notebook.offer_tools(session)
-    return Said(f"tools: {', '.join(session.tools.names)}\nsandbox: {session.sandbox}")
+    lines = [f"tools: {', '.join(session.tools.names)}", f"sandbox: {session.sandbox}"]
+    return Said("\n".join([*lines, *notebook.servers.problems]))
 
 
 @arguments("agent allow", flag("rule", help="tool, tool(path glob), tool(exact code)."))

@@ -31,6 +31,7 @@ from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
+from op_jupyter.notebook.servers import Servers
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
 from op_jupyter.tools.skills import SkillFolders
@@ -68,6 +69,7 @@ class Notebook:
         self._handle: SessionHandle | None = None
         self._goes_on = goes_on
         self._skills: SkillFolders | None = None
+        self.servers = Servers()
 
     # -- the session
 
@@ -150,6 +152,13 @@ class Notebook:
         """Have the tools of *session* made anew when they are next wanted."""
         session.offer(lambda: self._default_tools(session))
 
+    def connect_servers(self, session: AgentSession) -> tuple[str, ...]:
+        """Have the configured MCP servers running; what went wrong, if that is news."""
+        if not self.servers.connect(self.config.settings().mcp_servers, self.workspace):
+            return ()
+        self.offer_tools(session)
+        return self.servers.problems
+
     def extra_tools(self, session: AgentSession) -> list[str]:
         """The names of the tools that were asked for: in the configuration, in the session."""
         return [*self.config.extra_tools, *session.dag.meta.get("extra_tools", ())]
@@ -158,7 +167,7 @@ class Notebook:
         # On first use: schemas need pydantic, which would double the time that loading takes.
         from op_jupyter.notebook.toolbox import default_tools
 
-        return default_tools(self.shell, session, self.extra_tools(session))
+        return default_tools(self.shell, session, self.extra_tools(session), self.servers.tools)
 
     @property
     def workspace(self) -> Path:
@@ -298,6 +307,7 @@ class Notebook:
     def close(self) -> None:
         """Stop what runs in the background, and give everything back."""
         self.jobs.close()
+        self.servers.close()
         if self._handle is not None:
             close_handle(self._handle)
             self._handle = None

@@ -27,8 +27,10 @@ EXTRA: Final = ("shell",)
 """Tools that are there when they are asked for: `%agent tools +shell`."""
 
 
-def default_tools(shell: Any, session: AgentSession, extra: Sequence[str] = ()) -> Toolset:
-    """What the agent gets unless told otherwise, and the *extra* tools."""
+def default_tools(
+    shell: Any, session: AgentSession, extra: Sequence[str] = (), others: Sequence[Tool] = ()
+) -> Toolset:
+    """What the agent gets unless told otherwise, the *extra* tools, and *others* after them."""
     python = PythonTool(shell, redact=session.recorder.clean)
     return Toolset(
         [
@@ -38,6 +40,7 @@ def default_tools(shell: Any, session: AgentSession, extra: Sequence[str] = ()) 
             UpdatePlan(),
             *agent_tools(),
             *(extra_tool(name, session) for name in dict.fromkeys(extra)),
+            *others,
         ],
     )
 

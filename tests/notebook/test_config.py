@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,19 @@ def test_settings_of_the_file_count_when_nothing_else_says_so(
 ) -> None:
     (tmp_path / "config.toml").write_text("model = 'from-the-file'")
     assert "from-the-file (from " in shell.says("%agent status")
+
+
+def test_a_configured_mcp_server_offers_its_tools_in_the_cell(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    server = Path(__file__).parents[1] / "support" / "mcp_server.py"
+    (tmp_path / "config.toml").write_text(
+        f'[mcp.small]\ncommand = "{sys.executable}"\nargs = ["{server}"]\n'
+        '[mcp.lost]\ncommand = "there-is-no-such-program"\n'
+    )
+    model.answers(reply("x"))
+    shell.value("%%agent\nX")
+    names = [tool.name for tool in model.provider.requests[0].tools]
+    assert "small__add" in names
+    assert any("lost could not be started" in str(data) for data in shell.shown)
+    assert "small__add" in shell.says("%agent tools")
