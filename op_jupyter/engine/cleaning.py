@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from op_jupyter.core.redact import Redactor, secrets_of
 
@@ -33,7 +33,10 @@ class Cleaner:
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
-        self._seen: dict[str, str] = {}
+        # What `os.environ` keeps, encoded; to compare that takes a hundredth of the time, and
+        # this is done for everything that is stored or shown.
+        self._raw: Mapping[Any, Any] = getattr(environ, "_data", environ)
+        self._seen: Mapping[Any, Any] = {}
         self._secrets: set[str] = set()
         self._cleaning = _Cleaning()
 
@@ -46,8 +49,8 @@ class Cleaner:
         return self._current().text(text)
 
     def _current(self) -> Redactor:
-        now = dict(self._environ)
-        if now != self._seen:
-            self._secrets.update(secrets_of(now))
-            self._cleaning, self._seen = _Cleaning(self._secrets), now
+        if self._raw != self._seen:
+            seen = dict(self._raw)
+            self._secrets.update(secrets_of(dict(self._environ)))
+            self._cleaning, self._seen = _Cleaning(self._secrets), seen
         return self._cleaning

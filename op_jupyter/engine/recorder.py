@@ -59,14 +59,10 @@ class Recorder:
             self._store.update(node_id, metadata=self._cleaner.json(metadata))
 
     def _clean(self, node: Node) -> Node:
-        return replace(
-            node,
-            name=self._cleaner.text(node.name),
-            input=self._cleaner.json(node.input),
-            output=self._cleaner.json(node.output),
-            reads=self._cleaner.json(node.reads),
-            metadata=self._cleaner.json(dict(node.metadata)),
+        name, given, output, reads, metadata = self._cleaner.json(
+            [node.name, node.input, node.output, node.reads, dict(node.metadata)]
         )
+        return replace(node, name=name, input=given, output=output, reads=reads, metadata=metadata)
 
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """Store several new nodes as one, then show them."""

@@ -143,6 +143,17 @@ def test_a_compaction_is_a_turn_of_its_own_with_its_checkpoint(session: AgentSes
     assert kinds(session)[-1] == "turn_finished"
 
 
+def test_a_prompt_looks_at_nothing_before_the_summary(session: AgentSession) -> None:
+    """What a step costs does not grow with the session: not even a look at an old node."""
+    provider = model(*(reply("answer") for _ in range(4)), reply("last"))
+    for number in range(4):
+        run(session, provider, prompt=f"question {number}")
+    compact(session, provider)
+    for covered in summaries(session)[0].input["covers"]:
+        del session.dag.nodes[covered]
+    assert run(session, provider, [FakeTool()], prompt="and now?").text == "last"
+
+
 def test_a_second_summary_covers_the_first(session: AgentSession) -> None:
     provider = model(reply("first"), reply("second"), reply("third"))
     run(session, provider)
@@ -167,22 +178,25 @@ def test_there_has_to_be_something_to_compact(session: AgentSession) -> None:
     assert len(summaries(session)) == 1
 
 
-@pytest.mark.parametrize(
-    ("can", "why"),
-    [
-        (Capabilities("local", "tiny", context_tokens=4_096, small=True), "too small"),
-        (Capabilities("sdk", "m", has_session=True), "keeps the conversation itself"),
-    ],
-)
-def test_a_model_that_makes_room_by_itself_is_not_compacted(
-    session: AgentSession, can: Capabilities, why: str
+def test_a_tiny_model_is_not_compacted_because_its_window_never_fills(
+    session: AgentSession,
 ) -> None:
+    can = Capabilities("local", "tiny", context_tokens=4_096, max_output_tokens=256, small=True)
     provider = ScriptedProvider(*(reply("x" * 10_000) for _ in range(6)), capabilities=can)
     for _ in range(6):
         assert run(session, provider).status == "completed"
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match="too small to write a summary"):
         compact(session, provider)
     assert summaries(session) == []
+
+
+def test_a_provider_that_keeps_the_conversation_makes_room_by_itself(
+    session: AgentSession,
+) -> None:
+    run(session, model(reply("first")))
+    provider = ScriptedProvider(capabilities=Capabilities("sdk", "m", has_session=True))
+    with pytest.raises(UsageError, match="keeps the conversation itself"):
+        compact(session, provider)
 
 
 # -- what the model writes
