@@ -60,7 +60,7 @@ class Asker(Protocol):
 
 
 class HeadlessAsker:
-    """Nobody is there to click; questions go to the terminal, when the program has one."""
+    """Nobody is there."""
 
     interactive = False
 
@@ -73,13 +73,26 @@ class HeadlessAsker:
 
     @property
     def can_ask(self) -> bool:
+        """Nobody can be asked."""
+        return False
+
+    async def question(self, question: Question, check: Check) -> QuestionAnswer:
+        """Say that nobody can be asked."""
+        raise CannotAsk(NOBODY)
+
+
+class ScriptAsker(HeadlessAsker):
+    """A program that no host runs: nobody is there to click, but perhaps there is a terminal."""
+
+    @property
+    def can_ask(self) -> bool:
         """Whether both ends of the terminal are a person's."""
         return has_terminal()
 
     async def question(self, question: Question, check: Check) -> QuestionAnswer:
         """Ask on the terminal."""
         if not self.can_ask:
-            raise CannotAsk(NOBODY)
+            return await super().question(question, check)
         read = _TerminalReader()
         try:
             return await asyncio.to_thread(ask_in_text, question, "terminal", read, check)

@@ -30,7 +30,7 @@ from op_jupyter.core.questions import (
 )
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import context, hooks, loop
-from op_jupyter.engine.asking import NOBODY, Asker, HeadlessAsker
+from op_jupyter.engine.asking import NOBODY, Asker, ScriptAsker
 from op_jupyter.engine.calls import Call, open_call, was_cancelled
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of
@@ -109,7 +109,7 @@ def _asker() -> Asker:
     if frame is not None:
         return frame.asker or frame.session.asker
     ambient = context.current_session()
-    return HeadlessAsker() if ambient is None else ambient.agent.asker
+    return ScriptAsker() if ambient is None else ambient.agent.asker
 
 
 def can_ask() -> bool:

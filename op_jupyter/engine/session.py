@@ -28,7 +28,7 @@ from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import loop
 from op_jupyter.engine.agents import Agent, Agents, Bounds, Home
-from op_jupyter.engine.asking import Asker, HeadlessAsker
+from op_jupyter.engine.asking import Asker, HeadlessAsker, ScriptAsker
 from op_jupyter.engine.backups import Backups
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.compaction import (
@@ -142,7 +142,7 @@ class AgentSession:
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
         self.backups = Backups(self.recorder)
         self.workspace = Path.cwd()
-        self.asker: Asker = HeadlessAsker()
+        self.asker: Asker = ScriptAsker()
         self.main_thread: MainThread | None = None
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
         self.user_rules: tuple[Rule, ...] = ()

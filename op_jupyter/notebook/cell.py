@@ -89,7 +89,9 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             notebook.lent,
             display,
             decisions=service.decisions,
-            questions=notebook.questions(session, service.decisions, here.front),
+            questions=notebook.questions(
+                session, service.decisions, here.front, parked=options.background
+            ),
             parked=options.background,
         )
         start = TurnStart(

@@ -278,7 +278,12 @@ class Notebook:
         return self._services.get(chosen, self.workspace, notebook_id(self.shell).path)
 
     def questions(
-        self, session: AgentSession, answers: Answers | None, front: FrontEnd | None = None
+        self,
+        session: AgentSession,
+        answers: Answers | None,
+        front: FrontEnd | None = None,
+        *,
+        parked: bool = False,
     ) -> NotebookQuestions:
         """The ways to ask what a program of *session* asks; *front* None: as it is by then."""
         return NotebookQuestions(
@@ -286,6 +291,7 @@ class Notebook:
             self.lent,
             lambda: AskedCard(session),
             answers=answers,
+            parked=parked,
         )
 
     # -- life

@@ -57,6 +57,7 @@ class NotebookQuestions:
         answers: of an earlier run; None: nothing is replayed.
         read: reads one line from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the question.
+        parked: no cell waits, so a question waits for the page alone.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class NotebookQuestions:
         answers: Answers | None = None,
         read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
+        parked: bool = False,
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -75,11 +77,15 @@ class NotebookQuestions:
         self._answers = answers
         self._read = read
         self._patience = ready_seconds
+        self._parked = parked
 
     @property
     def can_ask(self) -> bool:
         """Whether an answer can come at all."""
-        return self._answers is not None or self._front().can_answer
+        return self._answers is not None or self._reaches_somebody(self._front())
+
+    def _reaches_somebody(self, front: FrontEnd) -> bool:
+        return front.can_answer and (front.shows_widgets or not self._parked)
 
     async def question(self, question: Question, check: Check) -> QuestionAnswer:
         """The answer; see `engine.asking.Asker`."""
@@ -88,7 +94,7 @@ class NotebookQuestions:
             recorded = self._answers.recall_answer(question)
             if recorded is not None:
                 return await self._shown(front, question, recorded)
-        if not front.can_answer:
+        if not self._reaches_somebody(front):
             raise CannotAsk(NOBODY)
         if not front.shows_widgets:
             answer = await self._by_text(question, "terminal", check)
@@ -124,7 +130,7 @@ class NotebookQuestions:
         # Before it is shown: what the page says of it at once must not be missed.
         async with self._main_thread.clicks():
             await self._main_thread.run(lambda: card.show(question, check))
-            if await self._is_seen(card):
+            if self._parked or await self._is_seen(card):
                 return await card.answer()
         return await self._by_text(question, "stdin", check)
 

@@ -106,7 +106,9 @@ def test_a_tool_of_a_turn_asks_in_the_page_and_both_ways_out_end_well(
 
 
 @ONE_KERNEL
-def test_without_a_page_the_question_is_asked_by_input_or_not_at_all(notebook: Kernel) -> None:
+def test_without_a_page_a_question_is_asked_by_input_or_replayed_or_not_at_all(
+    notebook: Kernel,
+) -> None:
     cell = sent(notebook, SYNC)
     notebook.wait_for(lambda: bool(notebook.input_requests), "input()")
     assert "1. red" in notebook.input_requests[0]["content"]["prompt"]
@@ -119,6 +121,19 @@ def test_without_a_page_the_question_is_asked_by_input_or_not_at_all(notebook: K
     notebook.wait_for(lambda: len(notebook.input_requests) == 2, "input()")
     notebook.finish(late)
     assert (late.status, late.stdout) == ("ok", "none\n")
+
+    recording = "%config AgentMagics.cassette = 'asked.cassette'\n%config AgentMagics.replay = "
+    notebook.check(f"{recording}'record'")
+    recorded = sent(notebook, SYNC)
+    page = QuestionPage(notebook, recorded)
+    page.answer(page.say_ready(), "red")
+    notebook.finish(recorded)
+    notebook.check(f"{recording}'replay'")
+    replayed = sent(notebook, SYNC, allow_stdin=False)
+    notebook.finish(replayed)
+    assert (replayed.status, replayed.stdout) == ("ok", "red\n")
+    assert texts(replayed) == texts(recorded) == ["Which?\n→ red"]
+    notebook.check(f"{recording}'off'")
 
     nobody = sent(notebook, "print(can_ask())\nask('Which?', default='red')", allow_stdin=False)
     notebook.finish(nobody)

@@ -129,6 +129,19 @@ async def test_a_question_that_was_not_recorded_asks_and_is_kept() -> None:
         await put(questions(HEADLESS, FakeCard(), answers=Recorded(None)))
 
 
+async def test_a_turn_in_the_background_asks_the_page_alone() -> None:
+    class Slow(FakeCard):
+        def is_seen(self) -> bool:
+            return False
+
+    card = Slow(QuestionAnswer("red", "click"))
+    assert (await put(questions(NOTEBOOK, card, parked=True))).value == "red"
+    in_terminal = questions(TERMINAL, FakeCard(), parked=True)
+    assert not in_terminal.can_ask
+    with pytest.raises(CannotAsk):
+        await put(in_terminal)
+
+
 async def test_a_question_that_is_called_off_leaves_a_note_in_the_cell() -> None:
     class Waiting(FakeCard):
         def is_seen(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, assert_type
 from pydantic import BaseModel
 
 import op_jupyter
-from op_jupyter import agent, decision, llm
+from op_jupyter import agent, ask, can_ask, confirm, decision, form, llm
 from op_jupyter.engine.runtime import Reply
 
 version: str = op_jupyter.__version__
@@ -27,3 +27,11 @@ def answers() -> None:
 async def answers_later() -> None:
     assert_type(await llm.aio("Who?"), Reply)
     assert_type(await agent.aio("Who?", response_format=Person), Person)
+
+
+def questions() -> None:
+    assert_type(can_ask(), bool)
+    assert_type(ask("Which?", ["a", "b"], multi=True), Any)
+    assert_type(confirm("Go on?"), bool)
+    assert_type(form("Who?", Person), Person)
+    assert_type(form("Who?", {"type": "object"}), dict[str, Any])
