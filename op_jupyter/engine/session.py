@@ -258,9 +258,9 @@ class AgentSession:
         return TurnAccepted(turn.id)
 
     def _check_loaded(self) -> None:
-        if self._reload_required:
+        if reason := self.reload_required:
             raise ReloadRequired(
-                f"session {self.session_id!r} has to be reloaded: {self._reload_required}; "
+                f"session {self.session_id!r} has to be reloaded: {reason}; "
                 f"`%agent resume {self.session_id}` does it"
             )
 
@@ -438,7 +438,7 @@ class AgentSession:
     @property
     def reload_required(self) -> str:
         """Why the session has to be reloaded; "" when it need not be."""
-        return self._reload_required
+        return self._reload_required or self.store.status.read_only
 
     def reloads_with(self, reopen: Callable[[], OpenSession]) -> None:
         """How `reload` opens the session again, once it is closed."""

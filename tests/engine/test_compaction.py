@@ -28,6 +28,7 @@ from op_jupyter.errors import (
     UsageError,
 )
 from op_jupyter.providers.base import Capabilities
+from op_jupyter.store.base import StoreStatus
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import HANG, Gate, Script, ScriptedProvider, call
 from op_jupyter.testing.providers import reply as reply_counted
@@ -553,6 +554,25 @@ def test_a_summary_that_is_not_in_its_place_asks_for_a_reload_which_puts_it_ther
     assert run(session, provider, prompt="two").text == "second"
     assert said(provider.requests[-1])[1:] == ["two"]
     assert_sound(session)
+    session.close()
+
+
+def test_a_store_that_writes_nothing_more_asks_for_a_reload(store: MemoryStore) -> None:
+    inner = store.open(store.create_session("s1"))
+
+    class Broken:
+        status = StoreStatus(read_only="the disk failed")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    session = AgentSession(Broken())  # type: ignore[arg-type]
+    session.reloads_with(lambda: store.open("s1"))
+    provider = model(reply("first"))
+    with pytest.raises(ReloadRequired, match="the disk failed"):
+        run(session, provider)
+    loop.run_sync(session.reload)
+    assert run(session, provider).text == "first"
     session.close()
 
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from op_jupyter.core.compaction import HEADINGS
 from op_jupyter.core.keys import sha256
 from op_jupyter.core.messages import request_to_json
 from op_jupyter.engine import loop
+from op_jupyter.engine.compaction import CompactionStart
 from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import session_context
+from op_jupyter.errors import UsageError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
+from op_jupyter.testing.providers import ScriptedProvider, reply
 from tests.engine.harness import assert_sendable, turn_start
 from tests.engine.programs import Agent, Call, World, operations
 
@@ -35,6 +39,8 @@ steps = st.one_of(
     st.tuples(st.just("play"), operations()),
     st.tuples(st.just("turn"), turns()),
     st.tuples(st.just("move"), st.integers(0, 5)),
+    st.tuples(st.just("rewind"), st.integers(0, 5)),
+    st.tuples(st.just("compact"), st.none()),
     st.tuples(st.just("reopen"), st.none()),
 )
 programs = st.lists(steps, min_size=1, max_size=5)
@@ -52,6 +58,21 @@ def play_turn(world: World, session: AgentSession, op: Agent) -> None:
 def move_head(session: AgentSession, index: int) -> None:
     line = session.dag.spine()
     session.store.set_head(line[index % len(line)].id if line else None)
+
+
+def rewind(session: AgentSession, index: int) -> None:
+    if line := session.dag.spine():
+        loop.run_sync(session.rewind, line[index % len(line)].id)
+
+
+def compact(world: World, session: AgentSession) -> None:
+    """Replace the conversation by a summary, when there is an answer to replace."""
+    summary = "\n".join(f"## {heading}\nnone" for heading in HEADINGS)
+    writer = ScriptedProvider(reply(summary))
+    with suppress(UsageError):
+        start = CompactionStart(Runtime(provider=writer))
+        assert loop.run_sync(session.compact, start)[1].status == "completed"
+    world.provider.requests.extend(writer.requests)
 
 
 def assert_prompts_render_again(world: World, session: AgentSession) -> None:
@@ -101,6 +122,10 @@ def run_program(program: list[tuple[str, Any]], opened: Opened) -> None:
                     world.play(what)
                 case "turn":
                     play_turn(world, opened.session, what)
+                case "rewind":
+                    rewind(opened.session, what)
+                case "compact":
+                    compact(world, opened.session)
                 case "move":
                     move_head(opened.session, what)
                 case _:
