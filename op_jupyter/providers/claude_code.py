@@ -43,6 +43,7 @@ from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
 from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
 from op_jupyter.providers.lifeline import Lifeline
 from op_jupyter.providers.profile import DEFAULT_MODEL, EndpointProfile
+from op_jupyter.providers.request_body import without_surrogates
 from op_jupyter.providers.service_errors import ErrorAnswer, provider_error
 from op_jupyter.providers.structured import format_instruction
 
@@ -315,7 +316,7 @@ class ClaudeCodeProvider:
         }
         return sdk.ClaudeAgentOptions(
             model=setup.model,
-            system_prompt=setup.system,
+            system_prompt=_system_prompt(setup.system, lifeline),
             tools=own,
             mcp_servers={SERVER: server} if ours else {},
             strict_mcp_config=True,
@@ -405,6 +406,15 @@ class ClaudeCodeProvider:
 
 
 _USABLE: Final = ("idle", "failed")
+_LONGEST_ARGUMENT: Final = 100_000
+"""Bytes.  Linux takes 128 KiB in one argument of a command."""
+
+
+def _system_prompt(text: str, lifeline: Lifeline) -> Any:
+    told: str = without_surrogates(text)
+    if len(told.encode()) <= _LONGEST_ARGUMENT:
+        return told
+    return {"type": "file", "path": str(lifeline.keep("system.txt", told))}
 
 
 def _content(request: ModelRequest) -> list[dict[str, Any]]:
@@ -422,7 +432,8 @@ def _content(request: ModelRequest) -> list[dict[str, Any]]:
         blocks.insert(0, {"type": "text", "text": _transcript(before)})
     if request.response_schema is not None:
         blocks.append({"type": "text", "text": format_instruction(request.response_schema)})
-    return blocks
+    cleaned: list[dict[str, Any]] = without_surrogates(blocks)
+    return cleaned
 
 
 def _blank(block: TextBlock) -> bool:

@@ -144,8 +144,7 @@ class Conversation:
         """End the process, whatever it does."""
         if self.phase not in ("idle", "failed") and self._lifeline is not None:
             self._lifeline.close()  # it would first finish what it does
-        self.phase = "dead"
-        self._refuse_all(_STOPPED)
+        self._die(ProviderConnectionError("this runtime was closed", retryable=False))
         for task in (self._stopping, self._reader):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()

@@ -48,6 +48,12 @@ class Lifeline:
         """What it has to find in its environment."""
         return {_PIPE: str(self._folder), _PROGRAM: str(self._program)}
 
+    def keep(self, name: str, text: str) -> Path:
+        """A file that lives as long as this does."""
+        path = self._folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
     def close(self) -> None:
         """Let go, once the child has ended.  Safe to call twice."""
         if self._pipe is not None:

@@ -72,7 +72,7 @@ def request_body(
         messages[-1]["content"].append({"type": "text", "text": instruction})
     if profile.supports_cache:
         _set_breakpoints(body)
-    cleaned: dict[str, Any] = _without_surrogates(body)
+    cleaned: dict[str, Any] = without_surrogates(body)
     return cleaned
 
 
@@ -165,14 +165,14 @@ def _set_breakpoints(body: dict[str, Any]) -> None:
             blocks[-1]["cache_control"] = dict(_CACHE)
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """*value* with lone surrogates, which UTF-8 cannot carry, replaced."""
     match value:
         case str():
             return _LONE_SURROGATE.sub("�", value)
         case Mapping():
-            return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+            return {without_surrogates(k): without_surrogates(v) for k, v in value.items()}
         case Iterable():
-            return [_without_surrogates(item) for item in value]
+            return [without_surrogates(item) for item in value]
         case _:
             return value

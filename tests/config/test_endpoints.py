@@ -169,3 +169,20 @@ def test_no_representation_shows_a_key(environ):
     settings = load_settings(environ(WORK))
     profile = settings.endpoints["work"].profile(None, {"WORK_KEY": "secret-of-work"})
     assert "secret-of-work" not in repr(settings) + repr(profile)
+
+
+def test_claude_code_is_chosen_by_its_name_alone(environ, monkeypatch):
+    environ('provider = "claude-code"\nmodel = "claude-haiku-5-5"\n')
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    told = capabilities()
+    assert (told.name, told.default_model, told.has_session) == (
+        "claude-code",
+        "claude-haiku-5-5",
+        True,
+    )
+
+
+def test_claude_code_cannot_be_recorded(environ, tmp_path):
+    environ(f'replay = "record"\ncassette = "{tmp_path}/a.cassette"\n')
+    with pytest.raises(ConfigurationError, match="cannot be recorded"):
+        bootstrap.create_runtime("claude-code")

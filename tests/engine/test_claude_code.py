@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,19 +139,24 @@ def test_its_own_tools_pass_our_gate_and_run_only_when_they_are_allowed(
     fake.script(
         Reply(
             [
-                tool("Bash", id="t1", command=f"echo hello > {made}", description="d"),
-                tool("Bash", id="t2", command=f"rm {made}", description="d"),
-                tool("mcp__op_jupyter__add", id="t3", a=1, b=2),
+                tool("mcp__op_jupyter__add", id="t1", a=1, b=2),
+                tool("Bash", id="t2", command=f"echo hello > {made}", description="d"),
+                tool("mcp__op_jupyter__add", id="t3", a=1, b="two"),
+                tool("Bash", id="t4", command=f"rm {made}", description="d"),
             ]
         )
     )
     no = PermissionAnswer("deny_message", "click", message="keep it")
     asker = ScriptedAsker([ALLOW, no])
     outcome = turn(session, runtime, "go", asker=asker)
-    assert (outcome.status, states(session)) == ("completed", ["succeeded", "denied", "succeeded"])
+    assert outcome.status == "completed"
+    assert states(session) == ["succeeded", "succeeded", "failed", "denied"]
     assert [r.arguments["command"][:2] for r in asker.requests] == ["ec", "rm"]
     assert made.read_text() == "hello\n"
-    assert "keep it" in said(fake)[-1][1]
+    results = said(fake)[-1][1].split("|")
+    assert results[0] == "3"
+    assert "InvalidArguments" in results[2]
+    assert "keep it" in results[3]
     assert_sound(session)
 
 
@@ -217,6 +223,57 @@ def test_after_a_rewind_a_new_conversation_is_told_the_history_of_its_line_alone
     assert told.endswith("|other two")
     assert told.count("two") == 1
     assert_sound(session)
+
+
+def test_a_program_that_dies_between_turns_is_started_again_and_remembers(
+    session: AgentSession, runtime: Runtime, fake: FakeMessages
+) -> None:
+    turn(session, runtime, "My name is Ada.")
+    kill_program(fake)
+    turn(session, runtime, "What is my name?")
+    assert [text for _, text in said(fake)] == ["My name is Ada.", "understood", "What is my name?"]
+    assert_sound(session)
+
+
+def test_a_program_that_dies_before_it_answers_is_asked_once_more(
+    session: AgentSession, runtime: Runtime, fake: FakeMessages
+) -> None:
+    fake.script(Reply(fault="hang", at=0))
+    start = TurnStart((TextBlock("go"),), runtime)
+    turn_id = loop.run_sync(session.start_turn, start).turn_id
+    fake.wait_held()
+    kill_program(fake)
+    outcome = loop.run_sync(session.wait, turn_id)
+    assert (outcome.status, outcome.text) == ("completed", "understood")
+    assert said(fake) == [("user", "go")]
+    assert_sound(session)
+
+
+def test_a_program_that_dies_in_its_answer_fails_the_turn_and_the_next_goes_on(
+    session: AgentSession, runtime: Runtime, fake: FakeMessages
+) -> None:
+    fake.script(Reply([text("It will take")], fault="hang", at=5))
+    words = threading.Event()
+    end = session.subscribe(lambda e: e.update.kind == "text_delta" and words.set())
+    start = TurnStart((TextBlock("go"),), runtime)
+    turn_id = loop.run_sync(session.start_turn, start).turn_id
+    assert words.wait(20)
+    end()
+    kill_program(fake)
+    assert loop.run_sync(session.wait, turn_id).status == "failed"
+    assert turn(session, runtime, "again").status == "completed"
+    assert said(fake)[-1][1].endswith("again")
+    assert_sound(session)
+
+
+def kill_program(fake: FakeMessages) -> None:
+    """End the running program without a word, and wait until its end was noticed."""
+    ours = [p for p in _all_processes() if fake.url in _environment(p)]
+    (pid,) = [p for p in ours if _command(p).split("\0")[0].endswith("/claude")]
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 @agentic_function
@@ -300,6 +357,17 @@ def test_faults_have_the_same_names_as_with_every_provider(
             runtime.exec("hello", max_retries=0)
         names.append(type(caught.value).__name__)
     assert names == ["AuthenticationFailed", "ModelNotFound", "RateLimited", "Refused"]
+
+
+def test_closing_the_runtime_ends_a_turn_that_runs(
+    session: AgentSession, runtime: Runtime, fake: FakeMessages
+) -> None:
+    fake.script(Reply(fault="hang", at=0))
+    turn_id = loop.run_sync(session.start_turn, TurnStart((TextBlock("go"),), runtime)).turn_id
+    fake.wait_held()
+    runtime.close()
+    assert loop.run_sync(session.wait, turn_id).status == "failed"
+    fake.wait_idle()
 
 
 CHILD = """
