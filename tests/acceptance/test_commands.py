@@ -11,8 +11,16 @@ from op_jupyter.core.messages import TextDelta, message_from_json
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.core.turn import NOT_EXECUTED
 from op_jupyter.engine import loop, registry
+from op_jupyter.engine.compaction import CompactionStart
+from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession
-from op_jupyter.errors import Busy, PermissionNotPending, ReloadRequired, TurnNotActive
+from op_jupyter.errors import (
+    Busy,
+    PermissionNotPending,
+    ReloadRequired,
+    SessionActive,
+    TurnNotActive,
+)
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import HANG, Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.base import ToolContext, ToolOutput
@@ -238,6 +246,47 @@ def test_a15_a_decision_with_a_wrong_id_leaves_the_card(session: AgentSession) -
     assert [r.id for r in session.pending_cards()] == ["c1"] and tool.calls == []
     loop.run_sync(session.resolve_permission, turn_id, "c1", ALLOW)
     assert job.future.result(5).text == "ok"
+
+
+@pytest.mark.parametrize("command", ["compact", "rewind"])
+def test_a15_compact_and_rewind_are_refused_while_a_turn_is_active(
+    session: AgentSession, command: str
+) -> None:
+    run(session, ScriptedProvider(reply("first")))
+    prompt = session.dag.spine()[0].id
+    tool = FakeTool(gate=Gate())
+    provider = ScriptedProvider(reply(call("look", {})), reply("ok"))
+    _, job = start_in_background(session, provider, [tool])
+    assert tool.gate is not None
+    tool.gate.wait_reached()
+    never = ScriptedProvider()
+    before, head = len(session.dag), session.dag.head
+    with pytest.raises(SessionActive):
+        if command == "compact":
+            loop.run_sync(session.compact, CompactionStart(Runtime(provider=never)))
+        else:
+            loop.run_sync(session.rewind, prompt)
+    assert (len(session.dag), session.dag.head, never.requests) == (before, head, [])
+    tool.gate.open()
+    assert job.future.result(5).text == "ok"
+    if command == "rewind":
+        loop.run_sync(session.rewind, prompt)
+        assert session.dag.head is None
+
+
+def test_a15_reload_required_is_cured_by_reloading_in_place(store: MemoryStore) -> None:
+    session = registry.acquire(store, store.create_session("s2"))
+    run(session, ScriptedProvider(reply("first")))
+    session.require_reload("a test")
+    prompt = session.dag.spine()[0].id
+    with pytest.raises(ReloadRequired):
+        loop.run_sync(session.rewind, prompt)
+    with pytest.raises(ReloadRequired):
+        loop.run_sync(session.compact, CompactionStart(Runtime(provider=ScriptedProvider())))
+    loop.run_sync(session.reload)
+    assert run(session, ScriptedProvider(reply("second"))).text == "second"
+    assert len(session.dag.spine()) == 4
+    registry.release(session)
 
 
 def test_a15_reload_required_refuses_turns_until_the_session_is_opened_again(
