@@ -14,9 +14,9 @@ from views.twins import Twins, chromium_twins, node_twins
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium."""
+    """A headless Chromium; gone with its tests, as its event loop is in the way of others."""
     if not Path(CHROMIUM).exists():
         pytest.skip("chromium is not installed")
     from playwright.sync_api import sync_playwright
@@ -44,7 +44,7 @@ def open_view(browser: Any) -> Iterator[Callable[..., ViewPage]]:
     assert problems == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def twins(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Twins]:
