@@ -7,7 +7,7 @@ enough.  The node of the call tells what it was, and at its end what became of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from op_jupyter.tools.backup_files import (
     look,
     state_of,
 )
+from op_jupyter.tools.gate import real_path
 from op_jupyter.tools.threads import in_thread
 
 MEDIA: Final = "application/octet-stream"
@@ -49,9 +50,10 @@ class Taken:
 
 @dataclass(slots=True)
 class Backups:
-    """The backups of one session."""
+    """The backups of one session; *skipped* tells which folders are never copied."""
 
     recorder: Recorder
+    skipped: Callable[[], Iterable[Path]]
     _workspaces: dict[Path, Workspace] = field(default_factory=dict)
     _kept: dict[str, tuple[str, int]] = field(default_factory=dict)
     _last: dict[Path, Mapping[Path, FileState]] = field(default_factory=dict)
@@ -94,7 +96,10 @@ class Backups:
     # -- in a thread
 
     def _workspace(self, root: Path) -> Workspace:
-        return self._workspaces.setdefault(root, Workspace(root))
+        if root not in self._workspaces:
+            real = real_path(root)
+            self._workspaces[root] = Workspace(real, frozenset(map(real_path, self.skipped())))
+        return self._workspaces[root]
 
     def _look(self, path: Path) -> Seen:
         return look(path, self.recorder.holds_secret)

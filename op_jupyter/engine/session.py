@@ -140,7 +140,7 @@ class AgentSession:
         self._publisher = Publisher(store.session_id, clock)
         self.store = store
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
-        self.backups = Backups(self.recorder)
+        self.backups = Backups(self.recorder, self._never_copied)
         self.workspace = Path.cwd()
         self.asker: Asker = ScriptAsker()
         self.main_thread: MainThread | None = None
@@ -167,6 +167,10 @@ class AgentSession:
             finish_installation(self)
 
     # -- reading
+
+    def _never_copied(self) -> list[Path]:
+        """Folders of a workspace that are not part of its backups."""
+        return [] if self.store_path is None else [self.store_path.parent]
 
     @property
     def session_id(self) -> str:

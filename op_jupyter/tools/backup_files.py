@@ -114,9 +114,13 @@ def absent_folders(path: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class Workspace:
-    """Looks at everything below a folder; remembers the hashes of files that did not change."""
+    """Looks at everything below a folder; remembers the hashes of files that did not change.
+
+    What is below one of *skipped* is not looked at: a session must not keep itself.
+    """
 
     root: Path
+    skipped: frozenset[Path] = frozenset()
     _known: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def entries(self) -> dict[Path, os.stat_result] | None:
@@ -140,6 +144,8 @@ class Workspace:
             if name in NOISE or not _is_text(name):
                 continue
             path = folder / name
+            if path in self.skipped:
+                continue
             with suppress(OSError):
                 status = path.lstat()
                 yield path, status

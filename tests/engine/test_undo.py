@@ -400,3 +400,15 @@ def test_an_answer_edited_on_the_card_keeps_the_file_that_it_names(
     assert (work / "run.sh").read_text() == "edited"
     undo(session, last_change(session) or "")
     assert picture(work) == before
+
+
+def test_a_session_that_is_kept_in_the_workspace_is_no_part_of_its_own_backup(
+    session: AgentSession, work: Path
+) -> None:
+    session.store_path = work / "sessions" / "s1"
+    session.store_path.mkdir(parents=True)
+    (session.store_path / "journal").write_text("1")
+    code = "(here / 'a.txt').write_text('x'); (here / 'sessions/s1/journal').write_text('2')"
+    turn_id = do(session, call("code", {"code": code}))
+    assert undo(session, turn_id).paths == ("a.txt",)
+    assert (session.store_path / "journal").read_text() == "2"
