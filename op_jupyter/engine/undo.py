@@ -6,13 +6,15 @@ so it can be undone itself.  It refuses to lose what somebody else did to a file
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.backups import FileState, Restore, Step, restores, steps_from_json
 from op_jupyter.core.diff import unified_diff
@@ -152,6 +154,7 @@ class _Undoing:
         self._notes = notes
         self._places = places_for(session)
         self._shown = tuple(self._places.show(path) for path in sorted(self._due))
+        self._blobs: dict[str, bytes] = {}
 
     async def run(self, *, ask: bool) -> Undone:
         session = self._session
@@ -170,7 +173,7 @@ class _Undoing:
                 session.recorder.finish(node.id, status="denied", output="the person denied it")
                 session.end_call(turn, "cancelled")
                 return Undone(notes=tuple(self._notes), denied=True)
-            await self._restore(node, call)
+            await _to_its_end(self._restore(node, call))
             session.end_call(turn, "completed")
         except BaseException as error:
             with suppress(StoreError):  # the first cause is what counts
@@ -288,8 +291,12 @@ class _Undoing:
     def _content(self, state: FileState) -> bytes:
         if state.kind != "file":
             return b""
-        blob = self._session.store.read_blob(state.blob)
-        return blob[state.offset : state.offset + state.size]
+        if state.blob not in self._blobs:  # many files may be in one
+            self._blobs[state.blob] = self._session.store.read_blob(state.blob)
+        content = self._blobs[state.blob][state.offset : state.offset + state.size]
+        if hashlib.sha256(content).hexdigest() != state.sha256:
+            raise CorruptRecord("the content that was kept is damaged", path="", offset=0)
+        return content
 
     def _diff(self) -> str:
         """What will change, as far as it is text and short enough to be read."""
@@ -313,6 +320,16 @@ class _Undoing:
         if diff := unified_diff(old, new, shown, created=now.kind == "absent"):
             return diff if diff.endswith("\n") else f"{diff}\n"
         return f"… {shown}: {_words(now)} → {_words(target)}\n"
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Let *work* end although somebody wants to stop: half of it would help nobody."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 def _words(state: FileState) -> str:

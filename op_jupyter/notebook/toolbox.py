@@ -40,9 +40,8 @@ def default_tools(
             UpdatePlan(),
             *agent_tools(),
             *(extra_tool(name, session) for name in dict.fromkeys(extra)),
-            *others,
         ],
-    )
+    ).plus(others)
 
 
 def extra_tool(name: str, session: AgentSession) -> Tool:

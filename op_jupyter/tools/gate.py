@@ -54,11 +54,15 @@ def _reading(told: CallDescription, workspace: Path) -> CodeReading | None:
     else:
         return None
     places = places_of(workspace)
-    touches = (
-        replace(touch, real=str(real_path(Path(places.absolute(touch.path)))))
-        for touch in reading.touches
-    )
+    touches = (replace(t, real=_real_name(t.path, places)) for t in reading.touches)
     return replace(reading, touches=tuple(touches))
+
+
+def _real_name(path: str, places: Places) -> str:
+    try:
+        return str(real_path(Path(places.absolute(path))))
+    except ValueError:  # half a character: no file can be called that
+        return ""
 
 
 def _uses(told: CallDescription) -> Iterator[PathUse]:

@@ -221,7 +221,7 @@ class McpTool:
         self._name = str(tool.name)
         name = _UNFIT.sub("_", f"{server.config.name}__{tool.name}")[:NAME_CHARS]
         description = (tool.description or tool.title or "")[:DESCRIPTION_CHARS]
-        self.spec = ToolSpec(name, description, {"type": "object", **dict(tool.input_schema)})
+        self.spec = ToolSpec(name, description, {**dict(tool.input_schema), "type": "object"})
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
         """Nothing: what another program does cannot be known before."""

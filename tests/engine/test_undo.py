@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from op_jupyter.engine.undo import (
     told,
     undo_calls,
 )
-from op_jupyter.errors import FilesChanged, SessionActive, UsageError
+from op_jupyter.errors import CorruptRecord, FilesChanged, SessionActive, UsageError
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.backup_files import FILE_BYTES, WORKSPACE_ENTRIES
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
@@ -307,6 +308,60 @@ def test_a_stop_while_it_asks_touches_nothing_and_leaves_nothing_running(
     assert picture(work) == after
     assert_sound(session)
     assert session.pending_cards() == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        "no list",
+        [["a.txt", {"kind": "absent"}, None]],
+        [["/x/..", {"kind": "absent"}, None]],
+        [["/x/../y", {"kind": "absent"}, None]],
+        [["/x", {"kind": "socket"}, None]],
+        [["/x", {"kind": "file", "mode": -1}, None]],
+        [["/x", {"kind": ["file"]}, None]],
+        [["/x", {"kind": "file", "content": "y"}, None]],
+    ],
+)
+def test_a_session_that_tells_nonsense_about_files_is_refused(
+    session: AgentSession, work: Path, files: Any
+) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    session.recorder.note(changed_in(session, turn_id)[0].id, files=files)
+    with pytest.raises(CorruptRecord, match="does not say what it did"):
+        undo(session, turn_id, force=True)
+    assert (work / "a.txt").read_text() == "agent"
+
+
+def test_content_that_is_not_what_was_kept_is_never_put_back(
+    session: AgentSession, work: Path
+) -> None:
+    turn_id = do(session, call("write_file", {"path": "a.txt", "text": "agent"}))
+    node = changed_in(session, turn_id)[0]
+    (step,) = node.metadata["files"]
+    other = session.recorder.keep_blob(b"something else", "text/plain")
+    session.recorder.note(node.id, files=[[step[0], {**step[1], "blob": other}, step[2]]])
+    with pytest.raises(CorruptRecord, match="damaged"):
+        undo(session, turn_id)
+    assert (work / "a.txt").read_text() == "agent"
+
+
+def test_a_call_that_the_process_did_not_survive_needs_force(
+    session: AgentSession, work: Path
+) -> None:
+    before = picture(work)
+    for tool_call in (
+        call("write_file", {"path": "a.txt", "text": "agent"}),
+        call("code", {"code": "(here / 'a.txt').write_text('agent')"}),
+    ):
+        turn_id = do(session, tool_call)
+        node = changed_in(session, turn_id)[0]
+        killed = {k: v for k, v in node.metadata.items() if k != "files"}
+        session.dag.nodes[node.id] = replace(node, status="interrupted", metadata=killed)
+        with pytest.raises(FilesChanged, match="nobody knows"):
+            undo(session, turn_id)
+        undo(session, turn_id, force=True)
+        assert picture(work) == before
 
 
 def test_it_is_only_possible_while_nothing_runs(session: AgentSession, work: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from op_jupyter.core.danger import read_code
+from op_jupyter.core.messages import ToolSpec
 from op_jupyter.core.shell_words import BUILT_COMMAND, FED, OTHER_RIGHTS, UNREADABLE
+from op_jupyter.tools.base import CallDescription
+from op_jupyter.tools.gate import gate_call
 from op_jupyter.tools.shell_grammar import TOO_DEEP, read_line, read_script
 
 
@@ -192,3 +196,16 @@ def test_nesting_that_would_take_the_stack_is_called_dangerous() -> None:
 @given(st.text(st.sampled_from("ab $(){}<>|&;'\"\\`\n\0=ü💥-/~#!*[]")))
 def test_any_text_can_be_read_as_a_script(text: str) -> None:
     read_script(text)
+
+
+def test_a_path_that_no_file_can_have_does_not_keep_the_gate_from_judging(tmp_path: Path) -> None:
+    class Python:
+        effect, trusted, timeout = "execute", False, None
+        spec = ToolSpec("python", "", {})
+
+        def describe(self, arguments: object, workspace: Path) -> CallDescription:
+            return CallDescription(code="open('\\ud800', 'w'); exit()", language="python")
+
+    call = gate_call(Python(), {}, tmp_path)  # type: ignore[arg-type]
+    assert call.reading is not None
+    assert [danger.words for danger in call.reading.dangers] == ["ends the kernel"]
