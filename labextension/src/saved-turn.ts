@@ -1,4 +1,4 @@
-/** The renderer of one saved turn: answer, calls, graph, one line of summary. */
+/** The renderer of one saved turn: answer, plan, calls, graph, one line of summary. */
 
 import { markdownRendererFactory, MimeModel } from '@jupyterlab/rendermime';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
@@ -11,7 +11,7 @@ import { count, visible } from '../../op_jupyter/views/static/text.js';
 import { lookOf } from '../../op_jupyter/views/static/words.js';
 import { savedGraph } from './graph';
 import { withoutRemoteImages } from './sanitizer';
-import { type Call, type GraphNode, readTurn, type Turn } from './turn';
+import { type Call, type GraphNode, readTurn, type Step, type Turn } from './turn';
 
 export class SavedTurn extends Panel implements IRenderMime.IRenderer {
   constructor(private readonly options: IRenderMime.IRendererOptions) {
@@ -34,6 +34,9 @@ export class SavedTurn extends Panel implements IRenderMime.IRenderer {
     }
     const { turn } = reading;
     await this.addAnswer(turn.answer);
+    if (turn.plan.length > 0) {
+      this.add(planDetails(turn.plan));
+    }
     if (turn.calls.length > 0) {
       this.add(h('div', { class: 'opv-calls' }, turn.calls.map(callDetails)));
     }
@@ -89,6 +92,32 @@ function callDetails(call: Call): HTMLElement {
       ),
       boxes.length === 0 && h('p', { class: 'opv-muted' }, 'No arguments, no result.')
     )
+  );
+}
+
+// status: [icon, tone, spoken]; as in the live view
+const STEP_LOOKS: Record<string, [string, string, string]> = {
+  completed: ['ok', 'opv-ok', 'done: '],
+  in_progress: ['now', 'opv-run', 'in progress: ']
+};
+
+function planDetails(steps: Step[]): HTMLElement {
+  const done = steps.filter(step => step.status === 'completed').length;
+  return h(
+    'details',
+    { class: 'opv-call op-plan', open: true },
+    h('summary', {}, chevron(), icon('list'), `Plan, ${done} of ${steps.length}`),
+    h('ol', {}, steps.map(planStep))
+  );
+}
+
+function planStep(step: Step): HTMLElement {
+  const [name, tone, spoken] = STEP_LOOKS[step.status] ?? ['todo', 'opv-off', 'to do: '];
+  return h(
+    'li',
+    {},
+    h('span', { class: tone }, icon(name)),
+    h('span', {}, h('span', { class: 'opv-sr' }, spoken), visible(step.text))
   );
 }
 

@@ -24,12 +24,18 @@ export interface Call {
   status: string;
 }
 
+export interface Step {
+  text: string;
+  status: string;
+}
+
 export interface Turn {
   answer: string;
   status: string;
   summary: string;
   nodes: GraphNode[];
   calls: Call[];
+  plan: Step[];
 }
 
 /** What could be read: a whole turn, or only its answer and why there is no more. */
@@ -70,7 +76,8 @@ export function readTurn(data: unknown): Reading {
       status: text(bundle.status),
       summary: text(bundle.summary),
       nodes: list(record(bundle.graph).nodes).flatMap(readNode),
-      calls: list(bundle.calls).map(readCall)
+      calls: list(bundle.calls).map(readCall),
+      plan: list(bundle.plan).map(readStep)
     }
   };
 }
@@ -95,6 +102,11 @@ function readNode(data: unknown): GraphNode[] {
       caller: count(node.caller)
     }
   ];
+}
+
+function readStep(data: unknown): Step {
+  const step = record(data);
+  return { text: text(step.text), status: text(step.status) };
 }
 
 function readCall(data: unknown): Call {

@@ -64,6 +64,11 @@ TURN = {
         },
         {"name": "read_file", "arguments": "notes.md", "result": "not found", "status": "failed"},
     ],
+    "plan": [
+        {"text": "Sum by month", "status": "completed"},
+        {"text": HOSTILE, "status": "in_progress"},
+        {"text": "Explain", "status": "pending"},
+    ],
 }
 NEWER = {"version": 99, "answer_markdown": "The answer of the **future**.", "calls": 7}
 BROKEN = {"version": 1, "graph": {"nodes": [None, {"id": "x"}]}, "calls": "none", "summary": 3}
@@ -135,6 +140,8 @@ def turn(page: Page) -> Locator:
 def test_answer_calls_graph_and_summary_are_drawn(turn: Locator) -> None:
     assert turn.locator(".op-answer td").all_inner_texts() == ["2024-03", "182,440"]
     assert turn.locator(".opv-calls summary b").all_inner_texts() == ["python", "read_file"]
+    assert turn.locator(".op-plan summary").inner_text() == "Plan, 1 of 3"
+    assert turn.locator(".op-plan li").first.inner_text().endswith("Sum by month")
     assert "done, allowed once" in turn.locator(".opv-calls .opv-state").first.inner_text()
     assert turn.locator("[role=option]").count() == 6
     assert turn.locator(".op-summary").inner_text().startswith("OpenProgram: completed")
