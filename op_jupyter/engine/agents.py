@@ -176,7 +176,7 @@ class Agents:
         session_id = home.create(
             f"{self._session.session_id}.{agent_id}",
             source="agent",
-            title=clip(message),
+            title=self._session.recorder.clean(clip(message)),
             mode=at_most(mode, self._session.permission_mode),
             parent={"session_id": self._session.session_id, "node_id": caller},
         )

@@ -459,6 +459,8 @@ class AgentSession:
         self._check_idle("reload the session")
         if self._calls:
             raise SessionActive("a call is still running; wait for it before you reload")
+        if self.agents.running:
+            raise SessionActive("sub-agents are still working; wait for them before you reload")
         if self._reopen is None:
             raise SessionStateError("close the session and open it again")
         self.store.close()

@@ -182,7 +182,8 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         if not plan.nested:
             plan.turn.step = step
         plan.enter(Phase.RUNNING_MODEL)
-        if plan.spine:
+        # A provider that keeps the conversation takes prompts at the start of a turn alone.
+        if plan.spine and (plan.exchange is None or step == first):
             plan.session.agents.drain(plan.turn.id)
         node, done = await _model_step(plan, added, own, step, progress)
         progress.node = node

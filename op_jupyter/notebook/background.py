@@ -145,6 +145,13 @@ class Jobs:
         job._begin(hold, display, self._lent)
         return job
 
+    def __contains__(self, turn_id: object) -> bool:
+        return turn_id in self._jobs
+
+    def sessions(self) -> list[AgentSession]:
+        """The sessions that turns run in now."""
+        return [job._session for job in self if not job.done]
+
     def __iter__(self) -> Generator[BackgroundTurn, None, None]:
         yield from list(self._jobs.values())
 

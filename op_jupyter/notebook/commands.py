@@ -435,7 +435,7 @@ def permissions(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Sa
     lines += [f"{rule.kind:<6} {rule.text}  (from {rule.origin})" for rule in session.user_rules]
     for kind, listed in session.rules.items():
         lines += [f"{kind:<6} {text}" for text in listed]
-    lines += [f"waits  {card.id}: {card.tool}, {card.reason}" for card in session.pending_cards()]
+    lines += [f"waits  {card.id}: {card.tool}, {card.reason}" for _, card in _waiting(notebook)]
     return Said("\n".join(lines))
 
 
@@ -455,10 +455,18 @@ def reject(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
 
 
 def _answer(notebook: Notebook, named: str | None, answer: PermissionAnswer, word: str) -> Said:
-    session = notebook.session
-    card = _card(session.pending_cards(), named)
+    waiting = _waiting(notebook)
+    card = _card([card for _, card in waiting], named)
+    session = next(session for session, known in waiting if known is card)
     run_sync(session.resolve_permission, card.turn_id, card.id, answer)
     return Said(f"{word}: {card.tool}")
+
+
+def _waiting(notebook: Notebook) -> list[tuple[AgentSession, PermissionRequest]]:
+    """The cards of this session, and of those that background turns run in."""
+    sessions = {session.session_id: session for session in notebook.jobs.sessions()}
+    sessions[notebook.session.session_id] = notebook.session
+    return [(session, card) for session in sessions.values() for card in session.pending_cards()]
 
 
 def _card(waiting: list[PermissionRequest], named: str | None) -> PermissionRequest:

@@ -221,7 +221,8 @@ class Notebook:
 
     def _switch(self, open_other: Callable[[], SessionHandle]) -> SessionHandle:
         old = self._handle
-        if old is not None and old.agent.active_turn_id is not None:
+        active = None if old is None else old.agent.active_turn_id
+        if old is not None and active is not None and active not in self.jobs:
             raise SessionActive(
                 f"turn {old.agent.active_turn_id} is still running; wait for it or stop it first"
             )

@@ -6,7 +6,7 @@ import pytest
 from shells import Model, Shell
 
 from op_jupyter.engine import loop
-from op_jupyter.errors import Busy, SessionActive, TurnCancelled, TurnFailed, UsageError
+from op_jupyter.errors import Busy, TurnCancelled, TurnFailed, UsageError
 from op_jupyter.notebook.background import BackgroundTurn
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.result import TurnResult
@@ -90,18 +90,31 @@ def test_the_commands_list_wait_for_and_cancel_it(
     assert isinstance(shell.error("%agent wait nothing"), UsageError)
 
 
-def test_while_it_runs_the_session_is_busy_and_stays(
-    notebook: Notebook, shell: Shell, model: Model
-) -> None:
+def test_while_it_runs_the_session_is_busy(notebook: Notebook, shell: Shell, model: Model) -> None:
     gate = Gate()
     model.answers([gate, *reply("Done.")])
     job = begin(shell)
     assert isinstance(shell.error("%%agent\nAnd this"), Busy)
-    assert isinstance(shell.error("%agent new"), SessionActive)
     gate.open()
     assert str(job.result()) == "Done."
     model.answers(reply("And that."))
     assert str(shell.value("%%agent\nAnd this")) == "And that."
+
+
+def test_it_goes_on_while_the_notebook_works_in_a_new_session(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    gate = Gate()
+    model.answers([gate, *reply("Done.")], reply("Beside it."))
+    job = begin(shell)
+    gate.wait_reached()
+    assert str(shell.value("%%agent --fresh\nAnd this")) == "Beside it."
+    assert job.status == "running" and job.session_id != notebook.session.session_id
+    assert f"{job.id}: running" in shell.says("%agent jobs")
+    gate.open()
+    assert str(job.result()) == "Done."
+    assert shell.says(f"%agent resume {job.session_id}")
+    assert len(notebook.session.dag.turns) == 1
 
 
 def test_it_can_work_in_another_session_which_is_let_go_at_its_end(
