@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from op_jupyter.core.questions import Question, QuestionAnswer
-from op_jupyter.engine.asking import NOBODY, Check, ask_in_text
+from op_jupyter.engine.asking import NOBODY, Asker, Check, ScriptAsker, ask_in_text
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.approvals import READY_SECONDS, CellThread
 from op_jupyter.notebook.frontend import FrontEnd
@@ -58,6 +58,8 @@ class NotebookQuestions:
         read: reads one line from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the question.
         parked: no cell waits, so a question waits for the page alone.
+        terminal: asks where the front end is a terminal.  It waits in a thread of its own, so a
+            cell that awaits the answer gets it as well.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class NotebookQuestions:
         read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
         parked: bool = False,
+        terminal: Asker | None = None,
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -78,6 +81,7 @@ class NotebookQuestions:
         self._read = read
         self._patience = ready_seconds
         self._parked = parked
+        self._terminal: Asker = terminal or ScriptAsker()
 
     @property
     def can_ask(self) -> bool:
@@ -85,7 +89,9 @@ class NotebookQuestions:
         return self._answers is not None or self._reaches_somebody(self._front())
 
     def _reaches_somebody(self, front: FrontEnd) -> bool:
-        return front.can_answer and (front.shows_widgets or not self._parked)
+        if front.shows_widgets or not front.can_answer:
+            return front.can_answer
+        return not self._parked and self._terminal.can_ask
 
     async def question(self, question: Question, check: Check) -> QuestionAnswer:
         """The answer; see `engine.asking.Asker`."""
@@ -97,7 +103,7 @@ class NotebookQuestions:
         if not self._reaches_somebody(front):
             raise CannotAsk(NOBODY)
         if not front.shows_widgets:
-            answer = await self._by_text(question, "terminal", check)
+            answer = await self._terminal.question(question, check)
         else:
             answer = await self._by_page(question, check)
         if self._answers is not None:
@@ -132,7 +138,8 @@ class NotebookQuestions:
             await self._main_thread.run(lambda: card.show(question, check))
             if self._parked or await self._is_seen(card):
                 return await card.answer()
-        return await self._by_text(question, "stdin", check)
+        read = self._read
+        return await self._main_thread.run(lambda: ask_in_text(question, "stdin", read, check))
 
     async def _is_seen(self, card: QuestionCard) -> bool:
         deadline = monotonic() + self._patience
@@ -142,6 +149,3 @@ class NotebookQuestions:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)  # `ready` comes on the thread of the messages
         return True
-
-    async def _by_text(self, question: Question, how: str, check: Check) -> QuestionAnswer:
-        return await self._main_thread.run(lambda: ask_in_text(question, how, self._read, check))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from op_jupyter.core.questions import Question, QuestionAnswer, checked_answer
+from op_jupyter.engine.asking import ScriptAsker
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.frontend import FrontEnd
 from op_jupyter.notebook.questions import NotebookQuestions
@@ -88,18 +89,26 @@ async def test_without_a_page_there_is_a_line_of_text_and_the_cell_keeps_it() ->
     assert card.log == ["show", "blue"]
 
 
+class FakeTerminal(ScriptAsker):
+    can_ask = True
+
+    async def question(self, question: Question, check: Any) -> QuestionAnswer:
+        return QuestionAnswer(check("own words"), "terminal")
+
+
 async def test_a_terminal_is_asked_by_text_alone() -> None:
     card = FakeCard()
-    answer = await put(questions(TERMINAL, card, read=lambda prompt: "own words"))
+    answer = await put(questions(TERMINAL, card, terminal=FakeTerminal()))
     assert answer == QuestionAnswer("own words", "terminal")
     assert card.log == []
+    assert not questions(TERMINAL, card).can_ask  # here there is none
 
 
 async def test_the_end_of_input_declines() -> None:
     def closed(prompt: str) -> str:
         raise EOFError
 
-    answer = await put(questions(TERMINAL, FakeCard(), read=closed))
+    answer = await put(questions(NOTEBOOK, FakeCard(), read=closed))
     assert answer.declined and answer.value is None
 
 
@@ -136,7 +145,7 @@ async def test_a_turn_in_the_background_asks_the_page_alone() -> None:
 
     card = Slow(QuestionAnswer("red", "click"))
     assert (await put(questions(NOTEBOOK, card, parked=True))).value == "red"
-    in_terminal = questions(TERMINAL, FakeCard(), parked=True)
+    in_terminal = questions(TERMINAL, FakeCard(), parked=True, terminal=FakeTerminal())
     assert not in_terminal.can_ask
     with pytest.raises(CannotAsk):
         await put(in_terminal)

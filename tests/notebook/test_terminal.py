@@ -115,3 +115,29 @@ def test_a_call_that_awaits_is_told_that_nobody_waits(
     until_prompt(terminal)
     terminal.sendline("await agent.aio('Do it')")
     assert "SessionStateError" in until_prompt(terminal)
+
+
+def test_a_question_is_asked_on_the_terminal_by_cells_of_every_kind(
+    terminal: pexpect.spawn[str],
+) -> None:
+    terminal.sendline("from openprogram import ask, confirm")
+    until_prompt(terminal)
+    terminal.sendline("print('got', ask('Which?', ['red', 'blue']))")
+    terminal.expect("an empty line declines")
+    terminal.sendline("2")
+    assert "got blue" in until_prompt(terminal)
+
+    terminal.sendline("print('got', await ask.aio('And why?'))")
+    terminal.expect("an empty line declines")
+    terminal.sendline("because")
+    assert "got because" in until_prompt(terminal)
+
+    terminal.sendline("print('got', ask('Too slow?', timeout=0.5, default='none'))")
+    assert "got none" in until_prompt(terminal)
+
+    terminal.sendline("confirm('Stop here?')")
+    terminal.expect(r"\[y/N\] ")
+    terminal.sendintr()
+    assert "KeyboardInterrupt" in until_prompt(terminal)
+    terminal.sendline("print(6 * 7)")
+    assert "42" in until_prompt(terminal)
