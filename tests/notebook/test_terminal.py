@@ -28,6 +28,7 @@ def terminal(tmp_path: Path, fake: FakeMessages) -> Iterator[pexpect.spawn[str]]
     """IPython with the extension loaded, as a person starts it."""
     env = {
         "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "HOME": str(tmp_path),
         "TERM": "dumb",
         "ANTHROPIC_BASE_URL": fake.url,
