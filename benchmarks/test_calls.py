@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from op_jupyter import Runtime, SessionStore, WorkerPool, agentic_function, agentic_map
-from op_jupyter import llm, session_context
+from op_jupyter import (
+    SessionStore,
+    agentic_function,
+    session_context,
+)
 from op_jupyter.core.nodes import Node
 from op_jupyter.engine.context import SessionHandle
 
