@@ -110,6 +110,7 @@ class Conversation:
         try:
             await asyncio.shield(ready)
         except asyncio.CancelledError:
+            ready.cancel()
             self._reader.cancel()
             raise
 
@@ -123,14 +124,14 @@ class Conversation:
             async for message in client.receive_messages():
                 self._take(message)
             self._die(ProviderConnectionError("Claude Code ended by itself", retryable=True))
-        except self.sdk.ClaudeSDKError as error:
+        except (self.sdk.ClaudeSDKError, OSError, ValueError) as error:
             told = self._die(self.failure(error, "", False))
             if not ready.done():
                 ready.set_exception(told)
         finally:
             self.phase = "dead"
             if not ready.done():
-                ready.cancel()
+                ready.set_exception(ProviderConnectionError("Claude Code could not be started"))
             await client.disconnect()
             lifeline.close()
 
@@ -156,55 +157,41 @@ class Conversation:
     async def answer(self, content: Sequence[Mapping[str, Any]]) -> AsyncGenerator[ModelDelta]:
         """Say *content*, or go on after the tools; the deltas of the response, then its end."""
         await self._send(content)
-        parts: list[ResponseDone] = []
-        assembly: Assembly | None = None
-        cause, begun, whole = "", False, False
+        answer = _Answer()
         try:
-            while True:
-                message = await self._inbox.get()
-                match type(message).__name__:
-                    case "StreamEvent" if message.parent_tool_use_id is None:
-                        self.id = message.session_id
-                        event = message.event
-                        if event.get("type") == "message_start":
-                            if assembly is not None and not assembly.is_complete:
-                                raise ProtocolError(
-                                    "Claude Code began its answer a second time; it was dropped",
-                                    semantic_output=begun,
-                                )
-                            assembly = Assembly()
-                        if assembly is None:
-                            continue
-                        delta = assembly.feed(event)
-                        begun = begun or assembly.semantic_output
-                        if delta is not None:
-                            yield _renamed(delta)
-                        if assembly.is_complete and event.get("type") == "message_stop":
-                            parts.append(assembly.finish())
-                            if parts[-1].message.tool_uses:
-                                break
-                    case "AssistantMessage" if message.error is not None:
-                        cause = str(message.error)
-                    case "ResultMessage":
-                        self.id = message.session_id
-                        self.phase = "failed" if message.is_error else "idle"
-                        if message.is_error:
-                            raise self.failure(message, cause, begun)
-                        if not parts:
-                            raise ProtocolError("Claude Code answered without a message")
-                        break
-                    case _ if isinstance(message, ProviderError):
-                        if begun:
-                            message.retryable, message.semantic_output = False, True
-                        raise message
-            done = _joined(parts, self.id)
+            while not answer.is_over:
+                delta = self._heard(await self._inbox.get(), answer)
+                if delta is not None:
+                    yield delta
+            done = answer.done(self.id)
             self._asked, self._next = done.message.tool_uses, 0
+            self._calls = {use.id: self._call(use.id) for use in self._asked}
             self.phase = "tools" if self._asked else "idle"
-            self.answered = whole = True
+            self.answered = True
         finally:
-            if not whole:
-                self._give_up()
+            if self.phase == "asking":
+                self.stop()
         yield replace(done, message=_plain(done.message))
+
+    def _heard(self, message: Any, answer: _Answer) -> ModelDelta | None:
+        """What there is to show of a message; the end of a turn that failed is raised."""
+        match type(message).__name__:
+            case "StreamEvent" if message.parent_tool_use_id is None:
+                self.id = message.session_id
+                return answer.feed(message.event)
+            case "AssistantMessage" if message.error is not None:
+                answer.cause = str(message.error)
+            case "ResultMessage":
+                self.id = message.session_id
+                self.phase = "failed" if message.is_error else "idle"
+                if message.is_error:
+                    raise self.failure(message, answer.cause, answer.begun)
+                answer.end()
+            case _ if isinstance(message, ProviderError):
+                if answer.begun:
+                    message.retryable, message.semantic_output = False, True
+                raise message
+        return None
 
     async def _send(self, content: Sequence[Mapping[str, Any]]) -> None:
         await self.settled()
@@ -233,10 +220,6 @@ class Conversation:
             await self._client.query(only())
         except self.sdk.ClaudeSDKError as error:
             raise self._die(self.failure(error, "", False)) from error
-
-    def _give_up(self) -> None:
-        if self.phase == "asking":
-            self.stop()
 
     async def settled(self) -> None:
         """Wait until a turn that was stopped has ended."""
@@ -356,6 +339,51 @@ class Conversation:
             call.result.set_result(_result_of(block))
         if call.leave.done():
             del self._calls[block.tool_use_id]
+
+
+class _Answer:
+    """An answer while it comes in: one message of the model, or several where a limit cut it.
+
+    Attributes:
+        begun: words, thinking or a tool call were seen.
+        is_over: it asks for tools, or the CLI said that the turn has ended.
+        cause: the CLI's own word for what went wrong.
+    """
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.is_over = False
+        self.cause = ""
+        self._parts: list[ResponseDone] = []
+        self._assembly: Assembly | None = None
+
+    def feed(self, event: Mapping[str, Any]) -> ModelDelta | None:
+        """Take one event of the Messages API; what there is to show of it."""
+        if event.get("type") == "message_start":
+            if self._assembly is not None and not self._assembly.is_complete:
+                raise ProtocolError(
+                    "Claude Code began its answer a second time; it was dropped",
+                    semantic_output=self.begun,
+                )
+            self._assembly = Assembly()
+        if self._assembly is None:
+            return None  # the rest of a turn that was stopped
+        delta = self._assembly.feed(event)
+        self.begun = self.begun or self._assembly.semantic_output
+        if event.get("type") == "message_stop":
+            self._parts.append(self._assembly.finish())
+            self.is_over = bool(self._parts[-1].message.tool_uses)
+        return _renamed(delta) if delta is not None else None
+
+    def end(self) -> None:
+        """The turn has ended."""
+        if not self._parts:
+            raise ProtocolError("Claude Code answered without a message; it was dropped")
+        self.is_over = True
+
+    def done(self, conversation: str) -> ResponseDone:
+        """The whole of it."""
+        return _joined(self._parts, conversation)
 
 
 def _settle(call: _Call, leave: _Leave) -> None:

@@ -160,6 +160,17 @@ def test_its_own_tools_pass_our_gate_and_run_only_when_they_are_allowed(
     assert_sound(session)
 
 
+def test_a_call_without_tools_between_turns_leaves_the_conversation_whole(
+    store: MemoryStore, runtime: Runtime, fake: FakeMessages
+) -> None:
+    with session_context("s3", store=store, runtime=runtime) as handle:
+        turn(handle.agent, runtime, "one")
+        assert llm("two") == "understood"
+        turn(handle.agent, runtime, "three")
+    assert [text for who, text in said(fake) if who == "user"] == ["one", "two", "three"]
+    assert [len(r.body.get("tools", ())) > 1 for r in fake.requests] == [True, False, True]
+
+
 def test_a_person_may_change_what_its_own_tool_runs(
     session: AgentSession, runtime: Runtime, fake: FakeMessages
 ) -> None:

@@ -80,7 +80,7 @@ class TestContract(ToolCallingContract, StreamingContract):
 
     @asynccontextmanager
     async def breaking_midway(self):
-        broken = Reply([text("It is three, I think.")], fault="abort", at=5, delay=0.01)
+        broken = Reply([text("It is three, I think.")], fault="abort", at=5, delay=0.1)
         async with self.serving(lambda body: broken) as (_, provider):
             yield provider
 
