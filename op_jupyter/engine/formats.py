@@ -19,7 +19,7 @@ from op_jupyter.core.messages import TextBlock
 from op_jupyter.engine import loop
 from op_jupyter.errors import UsageError
 
-_FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class Misfit(Exception):
@@ -80,7 +80,7 @@ def json_text(reply: str) -> str:
         Misfit: there is none.
     """
     fenced: list[str] = _FENCED.findall(reply)
-    candidates: list[str] = [reply.strip(), *(fenced if len(fenced) == 1 else ())]
+    candidates = [reply.strip(), *(text.strip() for text in fenced if len(fenced) == 1)]
     problem = "it is empty"
     for text in candidates:
         try:
@@ -154,8 +154,10 @@ class Choices:
 
 
 def _about(value: Any) -> str:
-    text = inspect.getdoc(value) if callable(value) and not isinstance(value, type) else None
-    return f": {text.strip().splitlines()[0]}" if text and text.strip() else ""
+    """What a function says of itself; what its class says is nothing about it."""
+    own = callable(value) and value.__doc__ != type(value).__doc__
+    text = (inspect.getdoc(value) or "").strip() if own else ""
+    return f": {text.splitlines()[0]}" if text else ""
 
 
 def settle(value: Any) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import threading
+import time
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from op_jupyter import Runtime, agent, agentic_function, decision, llm, session_scope
 from op_jupyter.core.recording import Folders
+from op_jupyter.engine.formats import Misfit, json_text
 from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.errors import ReplyInvalid, TurnFailed, UsageError
 from op_jupyter.providers.recorded import RecordedProvider
@@ -140,6 +143,14 @@ def test_a_schema_that_points_out_of_itself_is_refused_and_nothing_is_fetched(re
 
     with pytest.raises(UsageError, match="hold everything"):
         runtime.exec("Who?", response_format={"$ref": ref})
+
+
+def test_a_reply_made_to_be_slow_to_read_is_read_at_once():
+    started = time.monotonic()
+    for text in ("```\n" + " " * 200_000, "```\n" * 50_000, "`" * 200_000):
+        with pytest.raises(Misfit):
+            json_text(text)
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("text", ["NaN", "[" * 100_000, "9" * 5000, "", '{"a": 1', "\ud800"])
@@ -320,6 +331,15 @@ def test_a_chosen_function_runs_in_the_callers_thread_and_gives_its_result():
 
     assert runtime.exec("?", choices={"go": go, "stop": None}) is threading.current_thread()
     assert "- go: Go on with it.\n- stop" in last_text(provider)
+
+
+def test_only_a_functions_own_words_are_shown_to_the_model():
+    runtime, provider = asked("a")
+    options = {"a": functools.partial(int, "7"), "b": int, "c": "text", "d": lambda: 1}
+
+    assert runtime.exec("?", choices=options) == 7
+    lines = last_text(provider).splitlines()
+    assert {"- a", "- c", "- d"} <= set(lines)
 
 
 def test_a_chosen_function_may_ask_the_model_itself():

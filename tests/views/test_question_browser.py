@@ -110,6 +110,13 @@ def test_what_is_wrong_is_said_and_can_be_put_right(open_question: Open) -> None
     assert view.page.get_by_role("status").inner_text() == "answered"
 
 
+def test_an_answer_given_in_another_page_closes_the_form(open_question: Open) -> None:
+    view = open_question(question(options=("red",)))
+    view.deliver({"kind": "taken"})
+    assert view.page.get_by_role("button", name="Answer").is_disabled()
+    assert answers(view) == []
+
+
 @pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False)])
 def test_yes_or_no_has_the_default_focused(
     open_question: Open, default: bool, expected: bool

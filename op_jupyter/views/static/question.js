@@ -174,6 +174,8 @@ class QuestionForm {
       setText(this.problem, message.text);
       this.first()?.focus();
     } else if (message?.kind === "taken") {
+      this.waiting = true; // in another page, perhaps
+      this.hold(true);
       setText(this.status, "answered");
     }
   }
