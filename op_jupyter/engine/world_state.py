@@ -103,7 +103,7 @@ def agents_md_section(workspace: Path, home: Path) -> str:
     """
     for folder in _searched(workspace, home):
         path = folder / AGENTS_MD
-        if path.is_file():
+        if os.path.isfile(path):
             return f"{path}:\n{_told(path)}"
     return ""
 
@@ -111,7 +111,7 @@ def agents_md_section(workspace: Path, home: Path) -> str:
 def _searched(workspace: Path, home: Path) -> list[Path]:
     folders = [workspace, *workspace.parents]
     for number, folder in enumerate(folders):
-        if folder == home or (folder / ".git").exists():
+        if folder == home or os.path.lexists(folder / ".git"):
             return folders[: number + 1]
     return [workspace]
 

@@ -20,6 +20,7 @@ MOST_SKILLS: Final = 500
 _FRONT: Final = re.compile(
     r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
 )
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _Stamp = tuple[int, int, int]
 
 
@@ -67,7 +68,7 @@ class SkillFolders:
             if len(folders) > MOST_SKILLS:
                 warnings.append(f"{self._shown(root)} has more than {MOST_SKILLS} folders")
             for folder in folders[:MOST_SKILLS]:
-                if folder.is_dir():
+                if os.path.isdir(folder):  # False, too, where nobody may look
                     yield folder / SKILL_FILE
 
     def _skill(self, path: Path) -> Skill | str:
@@ -91,9 +92,9 @@ class SkillFolders:
         return read
 
     def _shown(self, path: Path) -> str:
-        if path.is_relative_to(self._home):
-            return f"~/{path.relative_to(self._home)}"
-        return str(path)
+        inside = path.is_relative_to(self._home)
+        text = f"~/{path.relative_to(self._home)}" if inside else str(path)
+        return _CONTROL.sub("\ufffd", text)
 
 
 def _text(path: Path) -> str:

@@ -78,6 +78,12 @@ def test_a_link_to_credentials_and_a_pipe_are_not_read(root: Path, tmp_path: Pat
     assert "link to credentials" in found.warnings[0] and "is no file" in found.warnings[1]
 
 
+def test_a_name_that_would_write_to_a_terminal_is_told_in_plain_characters(root: Path) -> None:
+    (root / "a\x1b[2J\nb").mkdir(parents=True)
+    [warning] = folders(root).read().warnings
+    assert warning.isprintable()
+
+
 def test_no_folder_is_no_warning_and_the_first_of_two_with_one_name_counts(
     root: Path, tmp_path: Path
 ) -> None:
