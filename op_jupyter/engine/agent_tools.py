@@ -39,6 +39,18 @@ class AgentTool:
         self.spec = spec
         self._act = act
 
+    def check(self, arguments: Mapping[str, Any]) -> str:
+        """What is wrong with *arguments*, or nothing.
+
+        By hand: where its format checkers are installed, jsonschema takes seconds to import.
+        """
+        schema = self.spec.input_schema
+        missing = [name for name in schema["required"] if name not in arguments]
+        problems = [f"{name}: is missing" for name in missing]
+        for name, value in arguments.items():
+            problems += _problem(name, value, schema["properties"].get(name))
+        return "; ".join(problems)
+
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
         """It touches nothing."""
         return CallDescription()
@@ -53,6 +65,21 @@ class AgentTool:
             return await self._act(frame.session.agents, turn, frame.view.id, arguments)
         except (UsageError, SessionStateError) as error:
             return _said(error.message, "failed")
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {"string": str, "number": (int, float)}
+
+
+def _problem(name: str, value: Any, schema: Mapping[str, Any] | None) -> list[str]:
+    if schema is None:
+        return [f"{name:.60}: there is no such argument"]
+    if isinstance(value, bool) or not isinstance(value, _TYPES[schema["type"]]):
+        return [f"{name}: has to be a {schema['type']}"]
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{name}: has to be one of {', '.join(schema['enum'])}"]
+    if "minimum" in schema and value < schema["minimum"]:
+        return [f"{name}: has to be at least {schema['minimum']}"]
+    return []
 
 
 def _said(text: str, state: ToolState = "succeeded", value: Any = None) -> ToolOutput:
@@ -76,7 +103,7 @@ async def _wait(
 ) -> ToolOutput:
     named = arguments.get("agent_id")
     chosen = agents.running if named is None else [agents.get(named)]
-    timeout = min(float(arguments.get("timeout_seconds", WAIT_SECONDS)), LONGEST_WAIT)
+    timeout = float(min(arguments.get("timeout_seconds", WAIT_SECONDS), LONGEST_WAIT))
     if not chosen and not agents.waiting:
         return _said("no sub-agent is working, and no message waits")
     # A message that is there already is worth a step at once.

@@ -116,7 +116,7 @@ class Agents:
     @property
     def running(self) -> list[Agent]:
         """Those that work at a task now."""
-        return [agent for agent in (self._known or {}).values() if agent.running]
+        return [agent for agent in list((self._known or {}).values()) if agent.running]
 
     def listed(self) -> list[tuple[Agent, Node]]:
         """Each sub-agent with the node of its latest task, in the order they were made."""

@@ -76,8 +76,9 @@ class _Home:
     store: Store
 
     def create(self, session_id: str, **meta: object) -> str:
-        """Reserve a session: of that id, when it is free and not too long."""
-        free = len(session_id) <= MAX_SESSION_ID_CHARS and not self.store.exists(session_id)
+        """Reserve a session: of that id, when it is free and can be one."""
+        fits = len(session_id) <= MAX_SESSION_ID_CHARS and ".." not in session_id
+        free = fits and not self.store.exists(session_id)
         return self.store.create_session(session_id if free else None, **meta)
 
     def acquire(self, session_id: str) -> AgentSession:

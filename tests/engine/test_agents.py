@@ -114,6 +114,17 @@ def test_a_sub_agent_is_a_session_of_its_own_linked_from_the_parent_s_node(
     assert PARENT not in str(first.messages)
 
 
+@pytest.mark.parametrize("name", ["x" * 128, "ends-with."])
+def test_a_parent_with_an_awkward_id_has_sub_agents_too(store: MemoryStore, name: str) -> None:
+    session = registry.acquire(store, store.create_session(name))
+    provider = by_task(
+        {PARENT: [reply(spawn("go")), reply(WAIT), reply("ok")], "go": [reply("gone")]}
+    )
+    assert ask(session, provider).text == "ok"
+    assert "gone" in arrived(session)[0]
+    registry.release(session)
+
+
 def test_a_sub_agent_has_fifteen_model_calls(session: AgentSession) -> None:
     endless = [reply(call("look", {"what": str(n)})) for n in range(15)]
     provider = by_task(
@@ -326,7 +337,10 @@ def test_waiting_for_the_same_thing_again_and_again_is_no_doom_loop(session: Age
         (call("wait_agent", {"agent_id": "agent-9"}), "no sub-agent"),
         (call("interrupt_agent", {"agent_id": "x" * 500}), "no sub-agent"),
         (call("wait_agent", {"timeout_seconds": -1}), "InvalidArguments"),
-        (call("spawn_agent", {}), "message"),
+        (call("spawn_agent", {}), "message: is missing"),
+        (call("spawn_agent", {"message": "go", "where": 1}), "where: there is no such"),
+        (call("wait_agent", {"timeout_seconds": True}), "has to be a number"),
+        (call("wait_agent", {"timeout_seconds": "9"}), "has to be a number"),
     ],
 )
 def test_what_cannot_be_done_is_a_result_that_says_why(

@@ -129,6 +129,26 @@ def test_the_loop_keeps_its_promises_in_a_real_kernel(
     ]
 
 
+def test_a_sub_agent_works_in_a_session_of_its_own_on_disk(
+    notebook: Kernel, fake: FakeMessages, tmp_path: Path
+) -> None:
+    spawn = tool("spawn_agent", id="toolu_spawn", message="count the penguins")
+    fake.script(Reply([spawn, tool("wait_agent", id="toolu_wait")]))  # then it echoes
+    assert agent(notebook, "Let another count").status == "ok"
+    (child,) = [r for r in fake.requests if "count the penguins" in str(r.body["messages"][:1])]
+    assert "Let another count" not in str(child.body)
+    assert "You said" in str(fake.requests[-1].body["messages"][-1])
+    assert str(fake.requests[-1].body["messages"]).count("[message from agent-1") == 1
+    listed = "\n".join(d["data"]["text/plain"] for d in notebook.run("%agent agents").displays)
+    assert "agent-1: completed; task: count the penguins" in listed
+    store = SessionStore(root_path=tmp_path / "sessions")
+    by_source = {info.source: store.load(info.id) for info in store.sessions()}
+    parent, own = by_source["notebook"], by_source["agent"]
+    assert own.meta["parent"]["session_id"] == parent.session_id
+    assert parent.node(own.meta["parent"]["node_id"]).name == "spawn_agent"
+    assert [t.status for t in own.turns.values()] == ["completed"]
+
+
 def test_after_kill_9_in_a_tool_nothing_is_rerun_and_the_request_says_so(
     notebook: Kernel, fake: FakeMessages, tmp_path: Path
 ) -> None:
