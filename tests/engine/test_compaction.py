@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from op_jupyter.core.compaction import HEADINGS, is_summary, not_installed, problem_of
+from op_jupyter.core.context_window import measured
 from op_jupyter.core.messages import ModelRequest, TextBlock, ToolResultBlock, Usage
 from op_jupyter.core.turn import Outcome
 from op_jupyter.engine import loop, registry
@@ -336,6 +338,32 @@ def test_no_usable_summary_fails_the_turn_by_name_and_the_session_goes_on(
     outcome = run(session, model(summaries=lambda: reply("no")), prompt="and now?")
     assert (outcome.status, outcome.code) == ("failed", "compaction_error")
     assert run(session, model(reply("fine")), prompt="again").text == "fine"
+    assert_sound(session)
+
+
+@pytest.mark.parametrize("window", [1_500, 4_096, 32_768])
+def test_a_long_session_fits_a_window_of_any_size(session: AgentSession, window: int) -> None:
+    chance = random.Random(window)
+    largest = 0
+
+    def answer(request: ModelRequest) -> Script:
+        nonlocal largest
+        largest = max(largest, measured(request).tokens + request.max_tokens)
+        if is_for_summary(request):
+            return reply(summary())
+        if chance.random() < 0.5:
+            return reply(call("look", {"what": str(chance.random())}))
+        return reply("y" * chance.randint(10, window // 4))
+
+    can = Capabilities("scripted", "m", context_tokens=window)
+    provider = ScriptedProvider(default=answer, capabilities=can)
+    tool = FakeTool(act=lambda _: "r" * chance.randint(10, window))
+    for _ in range(12):
+        prompt = "q" * chance.randint(10, window // 3)
+        assert run(session, provider, [tool], prompt=prompt).status == "completed"
+    assert largest <= window and summaries(session)
+    for request in provider.requests:
+        assert_sendable(request)
     assert_sound(session)
 
 
