@@ -109,7 +109,11 @@ async def begin_exchange(plan: Plan) -> Plan:
         memory.conversation, memory.session = resume, _key(plan)
         memory.tip = _base(plan)
     exchange = Exchange(conversations, memory, where, known, session.dag)
-    own = [ProviderTool(tool, conversations, where.exchange) for tool in conversations.own_tools]
+    own = [
+        ProviderTool(tool, conversations, where.exchange)
+        for tool in conversations.own_tools
+        if tool.spec.name not in plan.tools
+    ]
     return replace(
         plan, exchange=exchange, tools=plan.tools.plus(own) if plan.own_tools else plan.tools
     )

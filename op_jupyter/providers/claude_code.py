@@ -41,6 +41,7 @@ from op_jupyter.core.redact import Redactor, secrets_of
 from op_jupyter.errors import ConfigurationError, ProviderConnectionError, ProviderError
 from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
 from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
+from op_jupyter.providers.claude_tools import OWN_TOOLS
 from op_jupyter.providers.lifeline import Lifeline
 from op_jupyter.providers.profile import DEFAULT_MODEL, EndpointProfile
 from op_jupyter.providers.request_body import without_surrogates
@@ -52,6 +53,7 @@ _LIBRARY: Final = "claude_agent_sdk"
 _MOST_AT_ONCE: Final = 4
 """Requests at the same time; each needs a process of 200 MB."""
 
+_OWN_SPECS: Final = tuple(tool.spec for tool in OWN_TOOLS)
 _LINE_BYTES: Final = 64 << 20
 _ENVIRONMENT: Final = {
     "CLAUDE_CODE_MAX_RETRIES": "0",
@@ -82,71 +84,6 @@ _PROFILE: Final = EndpointProfile(
 def is_installed() -> bool:
     """Whether the optional package is there."""
     return importlib.util.find_spec(_LIBRARY) is not None
-
-
-def _text(**properties: str) -> dict[str, Any]:
-    """The schema of an object with these texts; further properties are the CLI's to judge."""
-    return {
-        "type": "object",
-        "properties": {
-            name: {"type": "string", "description": told} for name, told in properties.items()
-        },
-        "required": [next(iter(properties))],
-    }
-
-
-OWN_TOOLS: Final = (
-    OwnTool(
-        ToolSpec(
-            "Bash",
-            "Run a shell command.",
-            _text(command="the command", description="what it is for"),
-        ),
-        "execute",
-        code="command",
-        language="shell",
-    ),
-    OwnTool(
-        ToolSpec("Read", "Read a file.", _text(file_path="absolute path")),
-        "read",
-        reads=("file_path",),
-    ),
-    OwnTool(
-        ToolSpec(
-            "Write", "Write a file.", _text(file_path="absolute path", content="the new text")
-        ),
-        "write",
-        writes=("file_path",),
-    ),
-    OwnTool(
-        ToolSpec(
-            "Edit",
-            "Replace text in a file.",
-            _text(file_path="absolute path", old_string="what is there", new_string="what is not"),
-        ),
-        "write",
-        writes=("file_path",),
-    ),
-    OwnTool(
-        ToolSpec("Glob", "Find files by name.", _text(pattern="a glob", path="folder")),
-        "read",
-        reads=("path",),
-    ),
-    OwnTool(
-        ToolSpec("Grep", "Find text in files.", _text(pattern="a regex", path="file or folder")),
-        "read",
-        reads=("path",),
-    ),
-    OwnTool(
-        ToolSpec("WebFetch", "Read a page of the web.", _text(url="address", prompt="question")),
-        "network",
-    ),
-    OwnTool(ToolSpec("WebSearch", "Search the web.", _text(query="what to look for")), "network"),
-)
-"""The CLI's tools that are offered.  It describes them to the model itself; the schemas here are
-what the gate needs of them."""
-
-_OWN_NAMES: Final = frozenset(tool.spec.name for tool in OWN_TOOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +204,8 @@ class ClaudeCodeProvider:
     ) -> Conversation:
         sdk = await self._library()
         lifeline = Lifeline(self._program(sdk))
-        conversation = Conversation(sdk, setup, _OWN_NAMES, partial(self._failure, setup.model))
+        own = frozenset(t.name for t in tools if t in _OWN_SPECS)
+        conversation = Conversation(sdk, setup, own, partial(self._failure, setup.model))
         options = self._options(sdk, conversation, where, setup, tools, lifeline)
         try:
             await conversation.start(options, lifeline)
@@ -300,8 +238,8 @@ class ClaudeCodeProvider:
         tools: Sequence[ToolSpec],
         lifeline: Lifeline,
     ) -> Any:
-        own = [t.name for t in tools if t.name in _OWN_NAMES]
-        ours = [t for t in tools if t.name not in _OWN_NAMES]
+        own = [t.name for t in tools if t in _OWN_SPECS]
+        ours = [t for t in tools if t not in _OWN_SPECS]
         handlers = [
             sdk.SdkMcpTool(
                 t.name, t.description, dict(t.input_schema), partial(conversation.give, t.name)

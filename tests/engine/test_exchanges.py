@@ -231,6 +231,15 @@ def test_its_own_tools_are_offered_with_ours_and_pass_the_gate(session: AgentSes
     assert_sound(session)
 
 
+def test_a_tool_of_ours_takes_the_place_of_its_own_tool_of_that_name(
+    session: AgentSession,
+) -> None:
+    provider = KeepingProvider(reply(call("Bash", {})), reply("done"))
+    tool = FakeTool("Bash")
+    run(session, provider, [tool])
+    assert (len(tool.calls), provider.ran) == (1, [])
+
+
 def test_its_own_tools_are_offered_only_where_the_session_s_tools_are(store: MemoryStore) -> None:
     provider = KeepingProvider(default=lambda request: reply("ok"))
     with session_context("s", store=store, runtime=Runtime(provider=provider)):
