@@ -68,7 +68,7 @@ class Written:
     usage: tuple[Usage, ...]
 
 
-class _Unusable(Exception):
+class UnusableSummary(Exception):
     """What the model wrote is no summary; says why."""
 
 
@@ -212,7 +212,7 @@ async def _tried(plan: Plan, node: Node, limit: int | None) -> tuple[str, tuple[
         if not problem:
             asked.finish(done, "summary")
             return done.message.text.strip(), tuple(usage)
-        asked.fail(_Unusable(problem))
+        asked.fail(UnusableSummary(problem))
     raise TurnEnd(
         "failed",
         "compaction_error",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from op_jupyter.errors import (
 from op_jupyter.providers.base import Capabilities
 from op_jupyter.store.base import StoreStatus
 from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import HANG, Gate, Script, ScriptedProvider, call
 from op_jupyter.testing.providers import reply as reply_counted
 from op_jupyter.tools.toolset import toolset_of
@@ -583,6 +585,22 @@ def test_a_summary_that_is_not_in_its_place_asks_for_a_reload_which_puts_it_ther
     assert said(provider.requests[-1])[1:] == ["two"]
     assert_sound(session)
     session.close()
+
+
+def test_a_session_on_disk_is_reloaded_in_place(tmp_path: Path) -> None:
+    store = SessionStore(root_path=tmp_path)
+    session = registry.acquire(store, store.create_session())
+    provider = model(reply("first"), reply("second"))
+    run(session, provider, prompt="one")
+    session.require_reload("a test")
+    heard: list[str] = []
+    session.subscribe(lambda envelope: heard.append(envelope.update.kind))
+    loop.run_sync(session.reload)
+    assert run(session, provider, prompt="two").text == "second"
+    assert said(provider.requests[-1]) == ["one", "first", "two"]
+    assert heard[0] == "turn_started", "whoever listened before still hears"
+    registry.release(session)
+    assert len(store.load(session.session_id).turns) == 2
 
 
 def test_a_store_that_writes_nothing_more_asks_for_a_reload(store: MemoryStore) -> None:
