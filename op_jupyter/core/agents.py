@@ -115,7 +115,8 @@ def message_end(message: AgentMessage) -> tuple[NodeStatus, dict[str, str]]:
 def message_of(node: Node) -> AgentMessage:
     """The message that tells of the end of a task, from its node."""
     state = _STATE.get(node.status, "failed")
-    text = INTERRUPTED_TEXT if state == "interrupted" else (node.output or {}).get("text", "")
+    said = (node.output or {}).get("text") or node.metadata.get("error", {}).get("message", "")
+    text = INTERRUPTED_TEXT if state == "interrupted" else said
     return AgentMessage(
         node.id,
         node.metadata["agent_id"],

@@ -108,7 +108,7 @@ async def _wait(
         return _said("no sub-agent is working, and no message waits")
     # A message that is there already is worth a step at once.
     there = named is None and agents.waiting > 0
-    if not there and not await agents.wait(chosen, timeout):
+    if not there and not await agents.wait(chosen, timeout, mail=named is None):
         names = ", ".join(agent.id for agent in chosen)
         return _said(f"still working after {timeout:g} seconds: {names}", value={"timed_out": True})
     done = [agent.id for agent in chosen if not agent.running]

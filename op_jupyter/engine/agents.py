@@ -13,8 +13,9 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from op_jupyter.core.agents import (
     AGENT,
@@ -263,8 +264,7 @@ class Agents:
     async def _turn(self, agent: Agent, start: TurnStart, message: str) -> Outcome:
         home = self._session.home
         assert home is not None
-        # Opening and closing wait for the disk.
-        child = await asyncio.to_thread(home.acquire, agent.session_id)
+        child = await _opened(home, agent.session_id)
         forget = child.subscribe(lambda envelope: self._watch(agent, envelope.update))
         try:
             self._host(child)
@@ -283,7 +283,7 @@ class Agents:
             return (await child.run_turn(task))[1]
         finally:
             forget()
-            await asyncio.shield(asyncio.to_thread(home.release, child))
+            await _settled(asyncio.ensure_future(asyncio.to_thread(home.release, child)))
 
     def _host(self, child: AgentSession) -> None:
         parent = self._session
@@ -313,8 +313,10 @@ class Agents:
             )
             self._arrive(agent.run)
         except OpenProgramError as error:
-            # Not stored, so not told; at the next opening it is one that was interrupted.
             log.warning("the end of %s could not be stored: %s", agent.run, error.message)
+            # Not stored at all: not told; at the next opening it is one that was interrupted.
+            if self._session.dag.node(agent.run).status != "running":
+                self._arrive(agent.run)
         finally:
             agent.work, agent.doing = None, ""
             agent.ended.set()
@@ -388,11 +390,15 @@ class Agents:
 
     # -- waiting and stopping
 
-    async def wait(self, agents: Sequence[Agent], timeout: float) -> bool:
-        """Wait until one of *agents* is done, at most *timeout* seconds; False: none is yet."""
+    async def wait(self, agents: Sequence[Agent], timeout: float, *, mail: bool) -> bool:
+        """Wait until one of *agents* is done, at most *timeout* seconds; False: none is yet.
+
+        *mail*: a message of anybody's is waited for as well.
+        """
         if not agents or not all(agent.running for agent in agents):
             return True
-        waits = [asyncio.ensure_future(agent.ended.wait()) for agent in agents]
+        events = [agent.ended for agent in agents] + ([self.arrived] if mail else [])
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             done, _ = await asyncio.wait(
                 waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
@@ -421,6 +427,30 @@ class Agents:
         if stopping:
             ends = [asyncio.ensure_future(agent.ended.wait()) for agent in stopping]
             await asyncio.wait(ends, timeout=STOP_SECONDS)
+
+
+async def _opened(home: Home, session_id: str) -> AgentSession:
+    """That session, opened off the loop, as it waits for the disk.
+
+    A cancel does not reach the thread, so what it opens all the same is closed again.
+    """
+    opening = asyncio.ensure_future(asyncio.to_thread(home.acquire, session_id))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await _settled(opening)
+        if opening.exception() is None:
+            await _settled(asyncio.ensure_future(asyncio.to_thread(home.release, opening.result())))
+        raise
+
+
+async def _settled(work: asyncio.Future[Any]) -> None:
+    """Wait for *work*, however often that is cancelled, and whether or not it goes well."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work})
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.warning("a sub-agent's session: %s", error)
 
 
 def _ended(work: asyncio.Task[Outcome]) -> Outcome:

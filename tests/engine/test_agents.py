@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -219,6 +220,19 @@ def test_three_work_at_once_and_a_fourth_has_to_wait(session: AgentSession) -> N
     assert session.agents.waiting == 3
     run(session, ScriptedProvider(reply("thanks")))
     assert sorted(text[-6:] for text in arrived(session)) == ["done 1", "done 2", "done 3"]
+
+
+def test_waiting_ends_when_a_message_of_anybody_arrives(session: AgentSession) -> None:
+    gate = Gate()
+    provider = by_task(
+        {PARENT: [reply(spawn("slowly")), reply(WAIT), reply("heard")], "slowly": [[gate, HANG]]}
+    )
+    _, job = start_in_background(session, provider, agent_tools(), prompt=PARENT)
+    gate.wait_reached()
+    loop.run_sync(session.deliver_agent_message, AgentMessage("m1", "watcher", "red"))
+    assert job.future.result(5).text == "heard"
+    assert arrived(session)[0].endswith("red")
+    loop.run_sync(session.agents.shutdown)
 
 
 async def _all_done(session: AgentSession) -> None:
@@ -442,6 +456,68 @@ def test_a_result_that_was_stored_but_not_told_is_told_after_a_restart_once(
         run(session, ScriptedProvider(reply("thanks")))
         assert len(arrived(session)) == 1
     registry.release(session)
+
+
+class SlowHome:
+    """Opens sessions when it is let; keeps count of what is open."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.asked, self.let = threading.Event(), threading.Event()
+        self.open: list[Any] = []
+
+    def create(self, session_id: str, **meta: Any) -> str:
+        return str(self._inner.create(session_id, **meta))
+
+    def acquire(self, session_id: str) -> Any:
+        self.asked.set()
+        assert self.let.wait(10)
+        self.open.append(self._inner.acquire(session_id))
+        return self.open[-1]
+
+    def release(self, opened: Any) -> None:
+        self._inner.release(opened)
+        self.open.remove(opened)
+
+
+def test_one_that_is_stopped_while_its_session_is_opened_leaves_nothing_open(
+    session: AgentSession,
+) -> None:
+    home = session.home = SlowHome(session.home)
+    provider = by_task({PARENT: [reply(spawn("go")), reply("meanwhile")], "go": []})
+    ask(session, provider)
+    assert home.asked.wait(5)
+
+    async def stop() -> None:
+        session.agents.interrupt_all()
+
+    loop.run_sync(stop)
+    loop.run_sync(stop)
+    home.let.set()
+    loop.run_sync(_all_done, session)
+    assert home.open == []
+    (task,) = [n for n in session.dag if n.metadata.get("kind") == "agent"]
+    assert task.status == "cancelled"
+
+
+def test_an_end_that_is_stored_in_part_is_told_as_a_failure(store: MemoryStore) -> None:
+    home = registry.acquire(store, store.create_session("home"))
+    disk = FailingStore(store.open(store.create_session("s1")), 10**6)
+    session = AgentSession(disk)  # type: ignore[arg-type]
+    session.home = home.home
+    gate = Gate()
+    provider = by_task(
+        {PARENT: [reply(spawn("go")), reply("meanwhile")], "go": [[gate, *reply("done")]]}
+    )
+    ask(session, provider)
+    gate.wait_reached()
+    refused = iter([True])
+    disk.refuses = lambda: next(refused, False)  # type: ignore[method-assign]
+    gate.open()
+    loop.run_sync(_all_done, session)
+    run(session, ScriptedProvider(reply("I see")))
+    assert "[failed]" in arrived(session)[0] and "disk full" in arrived(session)[0]
+    registry.release(home)
 
 
 # --- the mailbox's own command
