@@ -215,6 +215,9 @@ def _names_of(tree: ast.Module) -> _Names:
         match node:
             case ast.Import(names=aliases):
                 names.dotted |= {a.asname: a.name for a in aliases if a.asname}
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")]):
+                known = (name for name in _TELLING if name.rpartition(".")[0] == module)
+                names.dotted |= {name.rpartition(".")[2]: name for name in known}
             case ast.ImportFrom(module=str(module), names=aliases):
                 names.dotted |= {a.asname or a.name: f"{module}.{a.name}" for a in aliases}
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -265,10 +268,19 @@ _SHELLS: Final = frozenset(
     }
 )
 
-_EXECUTORS: Final = frozenset(
-    {"asyncio.create_subprocess_exec"} | {f"os.exec{suffix}" for suffix in ("l", "le", "lp", "lpe")}
-)
-"""Take the words of a command as arguments of their own."""
+_EXECUTORS: Final[Mapping[str, int]] = {
+    "asyncio.create_subprocess_exec": 0,
+    **{f"os.exec{suffix}": 0 for suffix in ("l", "le", "lp", "lpe")},
+    **{f"os.spawn{suffix}": 1 for suffix in ("l", "le", "lp", "lpe")},
+}
+"""Take the words of a command as arguments of their own, from that one on."""
+
+_LIST_EXECUTORS: Final[Mapping[str, int]] = {
+    **{f"os.exec{suffix}": 1 for suffix in ("v", "ve", "vp", "vpe")},
+    **{f"os.spawn{suffix}": 2 for suffix in ("v", "ve", "vp", "vpe")},
+    **dict.fromkeys(("os.posix_spawn", "os.posix_spawnp"), 1),
+}
+"""Take the words of a command as a list, which is that argument."""
 
 _EVALUATORS: Final = frozenset(
     {"exec", "eval", "compile"}
@@ -323,6 +335,12 @@ _WRITING_FLAGS: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "
 _HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
+_TELLING: Final = frozenset(
+    {*_DELETERS, *_SHELLS, *_EXECUTORS, *_LIST_EXECUTORS, *_WRITING_CALLS, "shutil.rmtree"}
+)
+"""What ``from module import *`` may bring in under a short name."""
+
+
 # --- reading ----------------------------------------------------------------------------
 
 
@@ -362,11 +380,10 @@ class _Reader(ast.NodeVisitor):
 
     def _look_at_name(self, node: ast.expr) -> None:
         name = self._names.resolve(node)
-        if name is None:
+        if name is None or isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
             return
-        words = _DELETERS.get(name)
-        if words is None and "." in name:
-            words = _DELETING_ATTRIBUTES.get(name.rsplit(".", 1)[-1])
+        # A bare name may have been imported in an earlier cell.
+        words = _DELETERS.get(name) or _DELETING_ATTRIBUTES.get(name.rsplit(".", 1)[-1])
         if words is not None:
             self._danger(node, words)
 
@@ -387,7 +404,13 @@ class _Reader(ast.NodeVisitor):
 
     def _shell(self, call: ast.Call, name: str) -> None:
         if name in _EXECUTORS:
-            self._command(call, read_argv(self._words(call.args), self._read_shell))
+            words = self._words(call.args[_EXECUTORS[name] :])
+            self._command(call, read_argv(words, self._read_shell))
+        elif name in _LIST_EXECUTORS:
+            given = _argument(call, _LIST_EXECUTORS[name], ("argv", "args"))
+            listed = isinstance(given, ast.List | ast.Tuple)
+            reading = CommandReading((BUILT_COMMAND,))
+            self._command(call, self._read_command(given) if listed and given else reading)
         elif name in _SHELLS:
             given = _argument(call, 0, ("args", "cmd", "command"))
             if given is not None:

@@ -24,6 +24,15 @@ def seen(code: str) -> list[str]:
 
 DELETES = [
     "import shutil; shutil.rmtree('x')",
+    "from shutil import *; rmtree('x')",
+    "from os import *; remove('x')",
+    "from os import *; system('rm -rf x')",
+    "rmtree('x')  # imported in an earlier cell",
+    "import os; os.execv('/bin/rm', ['rm', '-rf', 'x'])",
+    "import os; os.execvp('rm', ['rm', '-rf', 'x'])",
+    "import os; os.spawnlp(os.P_WAIT, 'rm', 'rm', '-rf', 'x')",
+    "import os; os.spawnv(os.P_WAIT, '/bin/rm', ['rm', '-rf', 'x'])",
+    "import os; os.posix_spawn('/bin/rm', ['rm', '-rf', 'x'], os.environ)",
     "import shutil as s; s.rmtree('x')",
     "from shutil import rmtree; rmtree('x')",
     "from shutil import rmtree as gone; gone('x')",
@@ -71,6 +80,8 @@ def test_deleting_is_found_however_it_is_written(code: str) -> None:
 
 HARMLESS = [
     "names = ['a']; names.remove('a')",
+    "unlink = 3; rmtree = None",
+    "from os import *; remove = 1",
     "seen = {1}; seen.discard(1); seen.pop()",
     "import pandas as pd\ndf = pd.read_csv('a.csv')\ndf.groupby('x').mean()",
     "df.eval('a + b'); df.query('a > 1')",
@@ -106,6 +117,7 @@ def test_ordinary_code_is_not_called_dangerous(code: str) -> None:
         ("import builtins; builtins.exec(text)", BUILT_CODE),
         ("get_ipython().run_cell(text)", BUILT_CODE),
         ("import os; os.system(text)", BUILT_COMMAND),
+        ("import os; os.execv(program, words)", BUILT_COMMAND),
         ("import os; os.system(f'rm {x}')", BUILT_COMMAND),
         ("import subprocess; subprocess.run(argv)", BUILT_COMMAND),
         ("import subprocess; subprocess.run(['sh', '-c', text])", BUILT_COMMAND),
