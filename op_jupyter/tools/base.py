@@ -37,11 +37,11 @@ class CallDescription:
 
     paths_read: Sequence[Path] = ()
     paths_written: Sequence[Path] = ()
-    entries_written: Sequence[Path] = ()
     code: str = ""
     language: str = ""
     diff: str = ""
     undo: str = ""
+    entries_written: Sequence[Path] = ()
 
 
 class MainThread(Protocol):
