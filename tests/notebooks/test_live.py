@@ -121,11 +121,15 @@ def test_the_demo_serves_the_lesson_until_it_is_interrupted(tmp_path: Path) -> N
     env = environment(tmp_path, DISPLAY="", WAYLAND_DISPLAY="")
     with subprocess.Popen(command(tmp_path), env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        address = next(line.strip() for line in process.stdout if "http://" in line)
-        with urllib.request.urlopen(address, timeout=30) as answer:
-            page = answer.read().decode()
-        process.send_signal(signal.SIGINT)
-        said = process.stdout.read()
+        try:
+            address = next(line.strip() for line in process.stdout if "http://" in line)
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                page = answer.read().decode()
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=60)
+        except BaseException:
+            process.kill()
+            raise
 
     assert "quickstart.ipynb" in address
     assert "JupyterLab" in page
