@@ -11,7 +11,7 @@ MARKED := kernel or browser or slow or localmodel or notebooks
 # Without bytecode every kernel starts about twice as slow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast check bench build clean
+.PHONY: help setup demo test test-fast check bench build clean chromium kernels model
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,15 +22,18 @@ setup:  ## environment with the project and its tools, lab extension included wh
 	@$(PREPARE) labextension
 	@$(PREPARE) venv $(VENV)
 
-demo: setup  ## open JupyterLab with the quickstart (HEADLESS=1: drive it in a headless browser; CSV=path)
-	@$(PREPARE) chromium
+demo: setup chromium  ## open JupyterLab with the quickstart (HEADLESS=1: drive it in a headless browser; CSV=path)
 	@$(BIN)/op-jupyter demo $(if $(HEADLESS),--headless) $(if $(CSV),--csv "$(CSV)")
 
 test: setup  ## everything: lessons, kernels, browser, embedded model
-	@$(PREPARE) chromium
-	@$(PREPARE) kernels
-	@$(BIN)/op-jupyter local install
+	@$(MAKE) --no-print-directory -j3 chromium kernels model
 	@$(PYTEST) $(PARALLEL)
+
+chromium kernels:
+	@$(PREPARE) $@
+
+model:
+	@$(BIN)/op-jupyter local install
 
 test-fast: setup  ## the inner loop: no kernels, no browser, nothing slow
 	@$(PYTEST) $(PARALLEL) -m "not ($(MARKED))"
