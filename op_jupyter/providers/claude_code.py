@@ -97,6 +97,10 @@ class _Setup:
     max_tokens: int
 
 
+def _elsewhere(model: str, cli: Path | None) -> ClaudeCodeProvider:
+    return ClaudeCodeProvider(model, cli=cli)
+
+
 class ClaudeCodeProvider:
     """Provider that asks through the Claude Code CLI.  Use it from one event loop.
 
@@ -146,6 +150,19 @@ class ClaudeCodeProvider:
     @property
     def own_tools(self) -> Sequence[OwnTool]:
         return OWN_TOOLS
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A provider of the same kind elsewhere, with conversations of its own.
+
+        Raises:
+            ConfigurationError: its environment was given in code, and may hold a key.
+        """
+        if self._environment:
+            raise ConfigurationError(
+                "Claude Code was given an environment in code, which may hold a key, and keys do "
+                "not travel to workers; set the variables where the workers run"
+            )
+        return _elsewhere, (self._capabilities.default_model, self._cli)
 
     # --- asking ---------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ from op_jupyter import (
     submit,
 )
 from op_jupyter.core.permissions import PermissionAnswer
+from op_jupyter.core.recording import Folders
+from op_jupyter.core.redact import Redactor
 from op_jupyter.engine import loop
 from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.session import AgentSession
@@ -51,7 +53,11 @@ from op_jupyter.errors import (
     WorkerLost,
 )
 from op_jupyter.providers.anthropic import AnthropicProvider
+from op_jupyter.providers.claude_code import ClaudeCodeProvider
+from op_jupyter.providers.local import LocalProvider
 from op_jupyter.providers.profile import EndpointProfile
+from op_jupyter.providers.recorded import RecordedProvider
+from op_jupyter.store.cassettes import FileCassette
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from tests.engine import worker_functions as functions
@@ -227,6 +233,18 @@ def test_everything_is_on_disk_when_the_map_is_over(tmp_path: Path, pool: Worker
     with in_session(SessionStore(root_path=tmp_path)) as again:
         assert len(again.agent.dag) == 6 * 5
         assert_sound(again.agent)
+
+
+def test_what_cannot_even_be_sent_off_leaves_nothing_running(store: MemoryStore) -> None:
+    closed = WorkerPool(1)
+    closed.shutdown()
+    with in_session(store) as handle:
+        with pytest.raises(RuntimeError, match="shut down"):
+            agentic_map(fragile, [1, 2], closed)
+        with pytest.raises(UsageError, match="name an address of this machine"):
+            agentic_map(fragile, [1], Lazy(), host="192.0.2.1")
+        assert tree(handle.agent) == [("fragile", "error")] * 3
+        assert {t.status for t in handle.agent.dag.turns.values()} == {"failed"}
 
 
 # -- submit
@@ -449,6 +467,29 @@ def test_keys_do_not_travel_but_are_looked_up_where_the_call_runs(
         pickle.loads(packed)
     with pytest.raises(ConfigurationError, match="given in code"):
         pickle.dumps(AnthropicProvider(EndpointProfile(api_key=SECRET)))
+
+
+def test_every_provider_of_ours_travels_or_says_why_not(tmp_path: Path) -> None:
+    local = pickle.loads(pickle.dumps(LocalProvider()))
+    assert isinstance(local, LocalProvider)
+    claude = pickle.loads(pickle.dumps(ClaudeCodeProvider("some-model")))
+    assert claude.capabilities.default_model == "some-model"
+    with pytest.raises(ConfigurationError, match="set the variables where the workers run"):
+        pickle.dumps(ClaudeCodeProvider(environment={"ANTHROPIC_API_KEY": SECRET}))
+    cassette = FileCassette(tmp_path / "calls.cassette")
+    folders = Folders.of(workspace=tmp_path, home=tmp_path)
+    redactor = Redactor([SECRET])
+    for mode in ("replay", "record"):
+        recorded = RecordedProvider(
+            LocalProvider, cassette, mode, folders=folders, redactor=redactor
+        )
+        if mode == "record":
+            with pytest.raises(ConfigurationError, match="cannot record what workers ask"):
+                pickle.dumps(recorded)
+        else:
+            packed = pickle.dumps(recorded)
+            assert SECRET.encode() not in packed
+            assert isinstance(pickle.loads(packed), RecordedProvider)
 
 
 SCRIPT = """

@@ -55,6 +55,7 @@ from op_jupyter.errors import (
     NotPortable,
     OpenProgramError,
     StoreError,
+    UsageError,
     WorkerLost,
 )
 from op_jupyter.store.interrupts import Uninterrupted
@@ -147,6 +148,9 @@ class Batch:
             return [call.end or End() for call in self._calls]
         except BaseException as raised:
             error = raised
+            for call in self._calls:
+                if call.end is None and call.frame is not None:
+                    self._end(call, End(error=raised))
             raise
         finally:
             self._close(error)
@@ -177,7 +181,14 @@ class Batch:
         switchboard = Switchboard(self._answer)
         chosen = executor if executor is not None else _borrow_pool()
         try:
-            orders = self._orders(await switchboard.open(host))
+            try:
+                address = await switchboard.open(host)
+            except OSError as error:
+                raise UsageError(
+                    f"workers cannot reach host={host!r}: {error.strerror or error}; name an "
+                    "address of this machine"
+                ) from error
+            orders = self._orders(address)
             await self._bring_home(chosen, orders, switchboard)
         finally:
             await switchboard.close()
