@@ -210,7 +210,7 @@ async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutpu
     tool = env.tools.get(name)
     if tool is None:
         return text_output("failed", f"ToolNotFound: {env.tools.unknown(name)}")
-    if problem := env.tools.check(name, arguments):
+    if problem := await asyncio.to_thread(env.tools.check, name, arguments):
         return text_output("failed", f"InvalidArguments: {problem}")
     asked = monotonic()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -87,7 +88,11 @@ class Toolset:
         return f"there is no tool {name!r}; {meant}the tools are: {', '.join(self._tools)}"
 
     def check(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What is wrong with *arguments* for the tool *name*, naming the field; or nothing."""
+        """What is wrong with *arguments* for the tool *name*, naming the field; or nothing.
+
+        The first time it may take seconds, where JupyterLab has installed the grammars that
+        jsonschema then loads: call it off the event loop.
+        """
         tool = self._tools.get(name)
         if tool is None:
             return self.unknown(name)
@@ -108,11 +113,21 @@ def toolset_of(items: Toolset | Iterable[Any], *, trusted: bool = False) -> Tool
 
 
 def _check_schema(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    import jsonschema  # 60 ms, and only for tools that bring a schema of their own
+    import jsonschema  # only for tools that bring a schema of their own; see `check`
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
 
-    validator = jsonschema.Draft202012Validator(dict(spec.input_schema))
+    schema = dict(spec.input_schema)
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+        # A registry of its own: jsonschema's default one asks the network for unknown references.
+        errors = list(kind(schema, registry=Registry()).iter_errors(dict(arguments)))
+    except (SchemaError, Unresolvable, RecursionError, re.error) as error:
+        return f"the schema of {spec.name} cannot be used ({type(error).__name__})"
     problems = [
         f"{'.'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message:.200}"
-        for error in sorted(validator.iter_errors(dict(arguments)), key=lambda e: e.message)
+        for error in sorted(errors, key=lambda e: e.message)
     ]
     return "; ".join(problems[:5])

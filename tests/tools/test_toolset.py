@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,16 +25,14 @@ class ForeignTool:
     timeout = None
     trusted = False
 
-    def __init__(self, name: str = "foreign", path: Path = Path("/x")) -> None:
-        self.spec = ToolSpec(
-            name,
-            "Foreign.",
-            {
-                "type": "object",
-                "properties": {"count": {"type": "integer"}},
-                "required": ["count"],
-            },
-        )
+    def __init__(
+        self,
+        name: str = "foreign",
+        path: Path = Path("/x"),
+        count: Mapping[str, Any] = MappingProxyType({"type": "integer"}),
+    ) -> None:
+        schema = {"type": "object", "properties": {"count": dict(count)}, "required": ["count"]}
+        self.spec = ToolSpec(name, "Foreign.", schema)
         self._path = path
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
@@ -104,6 +103,21 @@ def test_arguments_are_checked_by_the_tool_or_by_its_schema() -> None:
     assert toolset.check("foreign", {"count": 1}) == ""
     assert toolset.check("foreign", {"count": "x"}) == "count: 'x' is not of type 'integer'"
     assert toolset.check("foreign", {}) == "arguments: 'count' is a required property"
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        {"type": "number of sheep"},
+        {"pattern": "("},
+        {"$ref": "https://example.invalid/schema.json"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#/properties/count"},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_said_and_fetches_nothing(count: Any) -> None:
+    toolset = toolset_of([ForeignTool(count=count)])
+    assert "the schema of foreign cannot be used" in toolset.check("foreign", {"count": "x"})
 
 
 def test_a_toolset_passes_through_and_trust_reaches_functions_only() -> None:
