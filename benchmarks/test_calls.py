@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from op_jupyter import (
+    Runtime,
     SessionStore,
+    WorkerPool,
     agentic_function,
+    agentic_map,
+    llm,
     session_context,
 )
 from op_jupyter.core.nodes import Node
@@ -22,6 +26,9 @@ LIMIT_SECONDS = 0.001
 SIZES = (50, 5_000)
 CALLS = 50
 ROUNDS = 20
+FAN_OUT = 200
+WORKERS = 4
+MODEL_SECONDS = 0.02
 
 
 @agentic_function
@@ -82,3 +89,26 @@ def test_it_costs_the_same_however_long_the_session_is(tmp_path: Path, benchmark
     benchmark.extra_info["cpu_seconds"] = cost
     short, long = (cost[size] for size in SIZES)
     assert long <= 1.25 * short
+
+
+@agentic_function
+def classify(review: str) -> str:
+    """Classify a review."""
+    return llm(review)
+
+
+def think(content: list[dict[str, Any]]) -> str:
+    """A model that takes 20 ms."""
+    time.sleep(MODEL_SECONDS)
+    return "positive"
+
+
+def test_a_fan_out_over_workers(tmp_path: Path, benchmark: Any) -> None:
+    store, runtime = SessionStore(root_path=tmp_path), Runtime(call=think)
+    reviews = [f"review {n}" for n in range(FAN_OUT)]
+    with WorkerPool(WORKERS) as pool, session_context(store=store, runtime=runtime):
+        agentic_map(classify, reviews[: 2 * WORKERS], pool)  # the processes start
+        benchmark.pedantic(lambda: agentic_map(classify, reviews, pool), rounds=3)
+    # No limit: how far it is from the ideal depends on how many processors the workers have.
+    ideal = FAN_OUT / WORKERS * MODEL_SECONDS
+    benchmark.extra_info["of_the_ideal"] = benchmark.stats.stats.min / ideal
