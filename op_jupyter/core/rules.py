@@ -7,11 +7,12 @@
                           cannot widen the rule
 
 In a path ``*`` stands for anything within one name, ``**`` for any number of folders and
-``?`` for one character; a backslash takes their meaning away.
+``?`` for one character; a backslash takes their meaning away.  ``folder/`` is ``folder/**``.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,7 +66,7 @@ class Rule:
 
     def names_path(self, path: PurePath, places: Places) -> bool:
         """Whether it names exactly *path*."""
-        if self.pattern is None or _WILDCARD.search(self.pattern):
+        if self.pattern is None or self.pattern.endswith("/") or _WILDCARD.search(self.pattern):
             return False
         return path_matches(self.pattern, path, places)
 
@@ -149,13 +150,16 @@ def _next_token(pattern: str, position: int) -> str:
 
 
 def _absolute(pattern: str, places: Places) -> str:
+    """*pattern* from the root on, without ``.``, ``..`` and empty names, which no path has.
+
+    What ends with a slash is a folder with all that is in it.
+    """
     if pattern == "~" or pattern.startswith("~/"):
-        return _escape(str(places.home)) + pattern[1:]
-    if pattern.startswith("/"):
-        return pattern
-    if pattern == ".":
-        return _escape(str(places.workspace))
-    return f"{_escape(str(places.workspace)).rstrip('/')}/{pattern.removeprefix('./')}"
+        whole = _escape(str(places.home)) + pattern[1:]
+    else:
+        whole = posixpath.join(_escape(str(places.workspace)), pattern)
+    plain = posixpath.normpath(whole).strip("/")
+    return f"/{plain}/**".replace("//", "/") if pattern.endswith("/") else f"/{plain}"
 
 
 def _escape(text: str) -> str:

@@ -97,9 +97,10 @@ async def ask_permission(
     answer = await session.ask(env.turn, request, env.asker)
     _tell(env, request, answer)
     waited = round(monotonic() - asked, 3)
-    if answer.answer == "allow_session" and verdict.rule_text:
-        session.add_rule("allow", verdict.rule_text)
     permit = _by_person(env, tool, call, verdict, answer, arguments)
+    as_shown = permit.allowed and permit.arguments is arguments  # that is what the rule speaks of
+    if answer.answer == "allow_session" and verdict.rule_text and as_shown:
+        session.add_rule("allow", verdict.rule_text)
     return _recorded(env, call_id, permit, answer.answer, answer.how, waited)
 
 
@@ -145,21 +146,7 @@ def _by_person(
     arguments: Mapping[str, Any],
 ) -> Permit:
     if answer.answer in ("allow", "allow_session"):
-        if answer.arguments is None or dict(answer.arguments) == dict(arguments):
-            return Permit(True, arguments, call, approved=_paths(call))
-        if problem := env.tools.check(tool.spec.name, answer.arguments):
-            told = f"InvalidArguments: the edited arguments do not fit: {problem}"
-            return Permit(False, arguments, call, told, state="failed")
-        edited, second = _judge(env, tool, answer.arguments)
-        if second.kind == "deny" and second.by != "nobody":
-            return Permit(False, arguments, call, second.reason)
-        return Permit(
-            True,
-            answer.arguments,
-            edited,
-            approved=_paths(edited),
-            decision={"edited": answer.arguments},
-        )
+        return _allowed(env, tool, call, answer, arguments)
     if answer.answer == "deny_message":
         return Permit(False, arguments, call, answer.message or "denied by the person")
     return Permit(
@@ -169,6 +156,29 @@ def _by_person(
         f"the person denied {tool.spec.name!r}: {verdict.reason}",
         ends_turn=True,
     )
+
+
+def _allowed(
+    env: ToolEnv,
+    tool: Tool,
+    call: GateCall,
+    answer: PermissionAnswer,
+    arguments: Mapping[str, Any],
+) -> Permit:
+    """What a person's yes is worth: it may be edited, and a rule may have come meanwhile."""
+    edited = answer.arguments
+    if edited is None or dict(edited) == dict(arguments):
+        edited = arguments
+    elif problem := env.tools.check(tool.spec.name, edited):
+        told = f"InvalidArguments: the edited arguments do not fit: {problem}"
+        return Permit(False, arguments, call, told, state="failed")
+    changed = {} if edited is arguments else {"edited": edited}
+    now, verdict = _judge(env, tool, edited)
+    if verdict.kind == "deny" and verdict.by != "nobody":
+        overruled = {**changed, "overruled_by": verdict.by}
+        return Permit(False, arguments, call, verdict.reason, decision=overruled)
+    seen = now if changed else call  # as shown: a link may lead elsewhere by now
+    return Permit(True, edited, seen, approved=_paths(seen), decision=changed)
 
 
 def _recorded(

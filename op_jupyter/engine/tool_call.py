@@ -222,7 +222,11 @@ async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutpu
     if not permit.allowed:
         return _denied(permit)
     backups = env.session.backups
-    taken = await backups.before(permit.call, call.node.id, env.session.workspace)
+    try:
+        taken = await backups.before(permit.call, call.node.id, env.session.workspace)
+    except BaseException:
+        call.metadata["files"] = []  # it does not run: what is kept, or still will be, is no change
+        raise
     try:
         output = await _run(call, tool, permit)
     finally:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from op_jupyter.core.paths import looks_like_credentials
 from op_jupyter.core.skills import DESCRIPTION_CHARS, NAME, Skill, SkillSet
@@ -15,12 +15,15 @@ from op_jupyter.errors import ConfigurationError
 
 SKILL_FILE: Final = "SKILL.md"
 FILE_BYTES: Final = 256 * 1024
+FRONT_CHARS: Final = 16_000
+"""Of front matter; YAML is slow to read, and in a hostile shape slower."""
 MOST_SKILLS: Final = 500
 
 _FRONT: Final = re.compile(
     r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
 )
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TEXT: Final = "tag:yaml.org,2002:str"
 _Stamp = tuple[int, int, int]
 
 
@@ -121,22 +124,32 @@ def parse_skill(text: str, path: str) -> Skill:
         raise _BadSkill("it does not begin with front matter between two lines ---")
     fields = _fields(front.group(1))
     name, description = fields.get("name"), fields.get("description")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if name is None or not NAME.fullmatch(name):
         raise _BadSkill("its name has to be 1 to 64 of a-z, 0-9, - and _")
-    if not isinstance(description, str) or not description.strip():
+    if description is None or not description.strip():
         raise _BadSkill("it has no description")
     line = clip(" ".join(description.split()), DESCRIPTION_CHARS)
     return Skill(name, line, path, text[front.end() :])
 
 
-def _fields(front: str) -> dict[Any, Any]:
+def _fields(front: str) -> dict[str, str]:
+    """The fields that are texts; of the others nothing is read, so they can do nothing."""
     import yaml  # 20 ms, and only where there are skills
 
+    if len(front) > FRONT_CHARS:
+        raise _BadSkill(f"its front matter is longer than {FRONT_CHARS:,} characters")
     try:
-        fields = yaml.safe_load(front)
+        # Nodes alone: making values of them runs into more errors than its own for hostile tags.
+        fields = yaml.compose(front, yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = getattr(error, "problem", None) or type(error).__name__
         raise _BadSkill(f"its front matter is not YAML ({problem})") from None
-    if not isinstance(fields, dict):
+    if not isinstance(fields, yaml.MappingNode):
         raise _BadSkill("its front matter holds no fields")
-    return fields
+    return {
+        key.value: value.value
+        for key, value in fields.value
+        if isinstance(key, yaml.ScalarNode)
+        and isinstance(value, yaml.ScalarNode)
+        and value.tag == _TEXT
+    }

@@ -10,7 +10,7 @@ import pytest
 
 from op_jupyter.bootstrap import guard
 from op_jupyter.core.messages import ToolResultBlock
-from op_jupyter.core.permissions import PermissionAnswer
+from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ConfigurationError
@@ -100,6 +100,43 @@ def test_allow_for_the_session_adds_exactly_the_rule_that_the_card_showed(
     asker = ScriptedAsker([DENY])
     run(session, two_steps("c"), [tool()], asker=asker)
     assert len(asker.requests) == 1
+
+
+class RuleMeanwhile(ScriptedAsker):
+    """Somebody adds a rule to *session* while the card is up."""
+
+    def __init__(self, session: AgentSession, rule: str, answer: PermissionAnswer) -> None:
+        super().__init__([answer])
+        self._session, self._rule = session, rule
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        self._session.add_rule("deny", self._rule)
+        return await super().decide(request)
+
+
+@pytest.mark.parametrize("answer", ["allow", "allow_session"])
+@pytest.mark.parametrize("edited", [None, {"what": "edited"}])
+def test_a_deny_rule_that_came_while_the_card_was_up_holds(
+    session: AgentSession, answer: Answer, edited: dict[str, str] | None
+) -> None:
+    changing, provider = tool(), two_steps()
+    asker = RuleMeanwhile(session, "change", PermissionAnswer(answer, "click", edited))
+    assert run(session, provider, [changing], asker=asker).status == "completed"
+    assert changing.calls == []
+    assert states(session) == ["denied"]
+    assert "the rule deny change forbids it" in told(provider)
+    assert session.rules["allow"] == []
+    said = session.dag.decisions[-1]
+    assert (said["answer"], said["how"], said["overruled_by"]) == (answer, "click", "rule")
+
+
+@pytest.mark.parametrize("edited", [{"what": "edited"}, {"what": 3}])
+def test_editing_adds_no_rule_that_speaks_of_what_was_not_run(
+    session: AgentSession, edited: dict[str, Any]
+) -> None:
+    asker = ScriptedAsker([PermissionAnswer("allow_session", "click", edited)])
+    run(session, two_steps(), [tool()], asker=asker)
+    assert session.rules["allow"] == []
 
 
 def test_a_card_that_nobody_answers_in_time_is_a_denial_that_says_so(

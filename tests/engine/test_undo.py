@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect, PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine import loop
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.undo import (
     Undone,
@@ -26,6 +28,7 @@ from op_jupyter.engine.undo import (
     undo_calls,
 )
 from op_jupyter.errors import CorruptRecord, FilesChanged, SessionActive, UsageError
+from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.backup_files import FILE_BYTES, WORKSPACE_ENTRIES
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
@@ -467,3 +470,47 @@ def test_a_session_that_is_kept_in_the_workspace_is_no_part_of_its_own_backup(
     turn_id = do(session, call("code", {"code": code}))
     assert undo(session, turn_id).paths == ("a.txt",)
     assert (session.store_path / "journal").read_text() == "2"
+
+
+class SlowBackup(Cleaner):
+    """Waits at a gate while the content of a file is looked through for secrets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def text(self, text: str) -> str:
+        if text == "b" and threading.current_thread().name == "op-tool":
+            self.begun.set()
+            assert self.go_on.wait(10)
+        return super().text(text)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        call("write_file", {"path": "src/b.txt", "text": "new"}),
+        call("code", {"code": "(here / 'a.txt').unlink()"}),
+    ],
+)
+def test_a_call_stopped_while_files_are_kept_has_touched_nothing_that_could_be_undone(
+    store: MemoryStore, tmp_path: Path, asked: Any
+) -> None:
+    cleaner = SlowBackup()
+    session = AgentSession(store.open(store.create_session()), cleaner=cleaner)
+    session.workspace = tmp_path
+    (tmp_path / "src").mkdir()
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "src" / "b.txt").write_text("b")
+    before = picture(tmp_path)
+    provider = ScriptedProvider(reply(asked))
+    tools = [*file_tools(), CodeTool()]
+    turn_id, job = start_in_background(session, provider, tools, asker=ScriptedAsker([ALLOW]))
+    assert cleaner.begun.wait(10)
+    loop.run_sync(session.cancel_turn, turn_id)
+    cleaner.go_on.set()
+    assert job.future.result(10).status == "cancelled"
+    assert picture(tmp_path) == before
+    assert states(session) == ["cancelled"]
+    assert last_change(session) is None
+    assert_sound(session)

@@ -51,7 +51,7 @@ def test_what_is_no_skill_is_a_warning_and_the_others_are_listed(root: Path) -> 
         "nothing": ("---\nname: a\ndescription: ' '\n---\n", "has no description"),
         "bytes": (b"---\nname: \xff\n---\n", "is not UTF-8"),
         "large": (good(body="x" * FILE_BYTES), "is larger than 256 KB"),
-        "python": ("---\nname: !!python/object/apply:os.getcwd []\n---\n", "is not YAML"),
+        "python": ("---\nname: !!python/object/apply:os.getcwd []\n---\n", "its name has to be"),
     }
     for folder, (text, _) in bad.items():
         write(root, folder, text)
@@ -119,3 +119,30 @@ def test_a_skill_that_is_sent_along_is_under_8000_tokens() -> None:
     assert too_long(Skill("a", "d", "/a", "x" * 31_999)) == ""
     assert "8,000" in too_long(Skill("a", "d", "/a", "x" * 32_000))
     assert too_long(Skill("a", "d", "/a", "漢" * 10_667)) != ""
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "x: !!bool maybe",
+        "x: !!int ''",
+        "x: !!float no",
+        "x: !!timestamp never",
+        "x: 2026-99-99",
+        "x: !!python/object/apply:os.getcwd []",
+        "? {a: b}\n: c",
+        "a: &a {<<: [*a, *a]}",
+    ],
+)
+def test_a_field_that_nobody_reads_cannot_break_anything(root: Path, field: str) -> None:
+    write(root, "odd", f"---\nname: odd\ndescription: Odd.\n{field}\n---\n")
+    write(root, "zzz", good())
+    assert [skill.name for skill in folders(root).read().skills] == ["odd", "plots"]
+
+
+def test_front_matter_that_would_take_seconds_to_read_is_a_warning(root: Path) -> None:
+    write(root, "long", f"---\nname: long\ndescription: Long.\nx: [{'1, ' * 20_000}]\n---\n")
+    write(root, "zzz", good())
+    found = folders(root).read()
+    assert [skill.name for skill in found.skills] == ["plots"]
+    assert "front matter is longer than" in found.warnings[0]

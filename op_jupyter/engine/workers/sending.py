@@ -329,7 +329,8 @@ class Batch:
         asker, session = self._asker(), self._session
         answer = await session.ask(session.call_turn(self._turn_id), request, asker)
         asker.answered(request, answer)
-        if answer.answer == "allow_session" and request.rule:
+        as_shown = answer.arguments in (None, request.arguments)
+        if answer.answer == "allow_session" and request.rule and as_shown:
             session.add_rule("allow", request.rule)
         return answer
 
