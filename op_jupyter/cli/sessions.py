@@ -12,7 +12,7 @@ from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.updates import node_view
 from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.store.base import SessionInfo, Store
-from op_jupyter.views.details import node_details
+from op_jupyter.views.details import details_text
 from op_jupyter.views.text import count, one_line, visible
 from op_jupyter.views.words import LOOKS
 
@@ -81,11 +81,9 @@ def node_text(store: Store, session_id: str, node_id: str) -> str:
     Raises:
         UnknownSession, UnknownNode: there is none.
     """
-    node = store.load(session_id).node(node_id)
-    details = node_details(node)
-    parts = [f"{node.id}  {node.role} {node.name} [{node.status}]"]
-    parts += [f"--- {key}\n{details[key]}" for key in ("input", "output") if details[key]]
-    return visible("\n\n".join(parts))
+    graph = store.load(session_id)
+    node = graph.node(node_id)
+    return details_text(node, graph.decision_of(node))
 
 
 def prompts_text(store: Store, session_id: str, node_id: str | None = None) -> str:

@@ -68,6 +68,18 @@ class Dag:
                 node_id=node_id,
             ) from None
 
+    def decision_of(self, node: Node) -> Mapping[str, Any] | None:
+        """Who allowed or denied the call of *node*, and how; None: nothing was decided.
+
+        A node is told of it at its end.  Of one that its process did not survive, only the
+        decision itself is left, which was stored before the call had any effect.
+        """
+        if isinstance(kept := node.metadata.get("permission"), Mapping):
+            return kept
+        call_id = node.metadata.get("tool_call_id", node.id)
+        of_it = (d for d in reversed(self.decisions) if d.get("tool_call_id") == call_id)
+        return next((d for d in of_it if d.get("turn_id") == node.turn_id), None)
+
     def children(self, node_id: str | None) -> list[Node]:
         """What *node_id* executed, in order; None: what ran at top level."""
         return [self.nodes[i] for i in self._called.get(node_id, ())]

@@ -33,7 +33,7 @@ from op_jupyter.notebook.background import is_background
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import arguments, flag, parse
 from op_jupyter.store.base import SessionInfo
-from op_jupyter.views.details import node_details
+from op_jupyter.views.details import details_text, node_details
 from op_jupyter.views.terminal import session_lines
 from op_jupyter.views.text import count, one_line, visible
 from op_jupyter.views.words import LOOKS
@@ -213,10 +213,7 @@ def show(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
         request, proven = request_of(session.dag, node.id, session.store.read_blob)
         doubt = "" if proven else "(not proven: it no longer hashes to what was sent)\n"
         return Said(visible(doubt + prompt_text(request)))
-    details = node_details(node)
-    parts = [f"{node.id}  {node.role} {node.name} [{node.status}]"]
-    parts += [f"--- {key}\n{details[key]}" for key in ("input", "output") if details[key]]
-    return Said(visible("\n\n".join(parts)))
+    return Said(details_text(node, session.dag.decision_of(node)))
 
 
 def _node(graph: Dag, named: str) -> Node:

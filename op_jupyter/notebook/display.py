@@ -376,9 +376,10 @@ def _details(session: AgentSession, node_id: str) -> Mapping[str, Any]:
     from op_jupyter.views.details import node_details
 
     try:
-        return node_details(session.dag.node(node_id))
+        node = session.dag.node(node_id)
     except UnknownNode:
         return {}
+    return node_details(node, session.dag.decision_of(node))
 
 
 def _prompt(session: AgentSession, node_id: str) -> str:

@@ -77,7 +77,7 @@ class AgentView(anywidget.AnyWidget):
         without, the turn with *turn_id* or *client_request_id*, or else the next one.
 
         Args:
-            on_details: gives ``input`` and ``output`` of a node, JSON or text.
+            on_details: gives ``input``, ``output`` and perhaps ``permission`` of a node, as text.
             on_node_action: does one of *node_actions*; a returned text is shown.
         """
         self._on_decide, self._on_cancel = on_decide, on_cancel

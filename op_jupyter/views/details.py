@@ -8,17 +8,62 @@ from typing import Any, Final
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.updates import bounded
+from op_jupyter.core.visible import visible
+from op_jupyter.views.words import ANSWERS
 
 _HEAD_CHARS: Final = 16_000
 _TAIL_CHARS: Final = 4_000
 
 
-def node_details(node: Node) -> dict[str, str]:
-    """``input`` and ``output`` of *node*, bounded."""
-    return {
+def node_details(node: Node, decision: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """``input`` and ``output`` of *node*, bounded; with ``permission`` when there is a *decision*.
+
+    *decision*: what `Dag.decision_of` says.
+    """
+    told = {} if decision is None else {"permission": _bounded(decision_text(decision))}
+    return told | {
         "input": _bounded(_call_text(node) if node.role == "code" else readable(_said(node))),
         "output": _bounded(_error_text(node) or readable(node.output)),
     }
+
+
+def details_text(node: Node, decision: Mapping[str, Any] | None) -> str:
+    """All of one node, as a text of its own."""
+    details = node_details(node, decision)
+    parts = [f"{node.id}  {node.role} {node.name} [{node.status}]"]
+    order = ("permission", "input", "output")
+    parts += [f"--- {key}\n{details[key]}" for key in order if details.get(key)]
+    return visible("\n\n".join(parts))
+
+
+def decision_text(decision: Mapping[str, Any]) -> str:
+    """Who decided what: ``allowed once (click, after 3.2 s)``, ``denied by rule: python``."""
+    answer, how = str(decision.get("answer", "")), str(decision.get("how", ""))
+    if how in _BY_ITSELF:
+        about = decision.get("rule") or decision.get("mode")
+        word = "allowed" if answer == "allow" else "denied"
+        lines = [f"{word} {_BY_ITSELF[how]}" + (f": {about}" if about else "")]
+    else:
+        waited = decision.get("waited_seconds")
+        after = f", after {waited:g} s" if isinstance(waited, int | float) and waited else ""
+        lines = [f"{ANSWERS.get(answer, answer)} ({how}{after})"]
+    if "edited" in decision:
+        lines.append(f"edited: {_dump(decision['edited'])}")
+    if "overruled_by" in decision:
+        by = str(decision["overruled_by"])
+        lines.append(f"it did not run all the same: denied {_BY_ITSELF.get(by, by)}")
+    return "\n".join(lines)
+
+
+_BY_ITSELF: Final[Mapping[str, str]] = {
+    "mode": "by mode",
+    "rule": "by rule",
+    "protected": "because it is protected",
+    "nobody": "because nobody could be asked; this would allow it",
+    "trusted": "because the program passed the tool itself",
+    "switch": "because everything is allowed in this process",
+}
+"""What decides without a person, by the ``how`` of a decision."""
 
 
 def _said(node: Node) -> Any:

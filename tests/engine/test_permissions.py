@@ -165,6 +165,25 @@ def test_every_call_says_on_its_node_who_decided(session: AgentSession) -> None:
     ]
 
 
+def test_a_decision_is_found_by_its_node_also_when_the_process_did_not_live_to_its_end(
+    session: AgentSession,
+) -> None:
+    during: list[Any] = []
+
+    def look(arguments: Any) -> str:
+        (node,) = tool_nodes(session)
+        during.append(session.dag.decision_of(node))
+        return "seen"
+
+    changing = FakeTool("change", "execute", act=look)
+    run(session, two_steps(), [changing], asker=ScriptedAsker([ALLOW]))
+    (node,) = tool_nodes(session)
+    assert [d["answer"] for d in during] == ["allow"]
+    assert (session.dag.decision_of(node) or {})["how"] == "click"
+    user = next(node for node in session.dag if node.role == "user")
+    assert session.dag.decision_of(user) is None
+
+
 def test_the_switch_of_the_process_runs_everything_that_no_rule_denies(
     session: AgentSession,
 ) -> None:

@@ -246,6 +246,7 @@ def test_it_asks_first_and_a_denial_touches_nothing(session: AgentSession, work:
     assert [d["answer"] for d in session.dag.decisions[-2:]] == ["deny", "allow"]
     node = session.dag.node(undone.node_id)
     assert (node.name, node.status, node.output) == ("undo_files", "completed", "put back a.txt")
+    assert session.dag.decision_of(node) == session.dag.decisions[-1]
     assert session.dag.turns[node.turn_id or ""].status == "completed"
 
 

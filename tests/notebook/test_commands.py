@@ -181,6 +181,17 @@ def test_show_prints_a_node_and_the_prompt_of_a_model_call(
     assert "not proven" not in prompt
 
 
+def test_show_tells_who_decided_about_a_call(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    model.answers(reply(call("list_files", {}), call("python", {"code": "1"})), reply("Done."))
+    shell.value("%agent deny python")
+    shell.value("%%agent\nLook around.")
+    listed, ran = (n for n in notebook.session.dag if n.metadata.get("kind") == "tool")
+    assert "--- permission\nallowed by mode: accept_edits" in shell.says(f"%agent show {listed.id}")
+    assert "--- permission\ndenied by rule: python" in shell.says(f"%agent show {ran.id}")
+
+
 def test_show_takes_the_beginning_of_an_id(notebook: Notebook, shell: Shell, model: Model) -> None:
     model.answers(reply("Four."))
     result = shell.value("%%agent\nHello")

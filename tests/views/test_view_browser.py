@@ -196,9 +196,11 @@ def test_arrow_keys_move_through_the_graph_and_fill_the_details(open_view: Open)
     active = page.get_by_role("listbox").get_attribute("aria-activedescendant")
     assert selected.get_attribute("id") == active
     assert {"kind": "details", "id": "n12"} in view.sent
-    view.deliver({"kind": "details", "id": "n12", "input": "read_file(path)", "output": "gone"})
+    told = {"input": "read_file(path)", "output": "gone", "permission": "allowed by mode: auto"}
+    view.deliver({"kind": "details", "id": "n12", **told})
     panel = page.get_by_label("Node details")
     assert panel.get_by_label("Output").inner_text() == "gone"
+    assert panel.get_by_label("Permission").inner_text() == "allowed by mode: auto"
     panel.get_by_role("button", name="Fork here").click()
     assert view.sent[-1] == {"kind": "node_action", "action": "fork", "id": "n12"}
     view.deliver({"kind": "note", "id": "n12", "action": "fork", "text": "the next cell forks"})

@@ -4,7 +4,7 @@ import { icon } from "./icons.js";
 import { lookOf, seconds, thousands } from "./words.js";
 
 export class DetailsPanel {
-  // `ask(id)` wants a node's input and output, or is null; `act(action, id)` does something.
+  // `ask(id)` wants a node's permission, input and output, or is null; `act(action, id)` does something.
   constructor(graph, { ask, act }) {
     this.graph = graph;
     this.ask = ask;
@@ -40,8 +40,9 @@ export class DetailsPanel {
     this.ask(this.node.id);
   }
 
-  receive({ id, input, output }) {
-    this.known.set(id, { ...this.known.get(id), input: asText(input), output: asText(output) });
+  receive({ id, permission, input, output }) {
+    const told = { permission: asText(permission), input: asText(input), output: asText(output) };
+    this.known.set(id, { ...this.known.get(id), ...told });
     if (this.node?.id === id) this.draw();
   }
 
@@ -65,7 +66,7 @@ export class DetailsPanel {
     ]);
     if (key === this.key) return;
     this.key = key;
-    const { input, output } = this.known.get(node.id) ?? {};
+    const { permission, input, output } = this.known.get(node.id) ?? {};
     const note = this.notes.get(node.id);
     replace(
       this.element,
@@ -81,6 +82,7 @@ export class DetailsPanel {
       input === undefined && this.graph.labelOf(node)
         ? box("Text", this.graph.labelOf(node))
         : null,
+      permission ? box("Permission", permission) : null,
       input ? box("Input", input) : null,
       output ? box("Output", output) : null,
       note ? h("div", { role: "status" }, box("Note", note)) : null,
