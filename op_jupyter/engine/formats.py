@@ -7,7 +7,6 @@ itself: what a service promises is checked all the same.  JSON Schemas and pydan
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import re
@@ -18,6 +17,7 @@ from typing import Any, Final, NoReturn, Protocol
 from op_jupyter.core.messages import TextBlock
 from op_jupyter.engine import loop
 from op_jupyter.errors import UsageError
+from op_jupyter.tools.threads import in_thread
 
 _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -174,7 +174,7 @@ async def settle_async(value: Any) -> Any:
         return value
     function = value.function
     if loop.on_background_loop() and not inspect.iscoroutinefunction(function):
-        result = await asyncio.to_thread(function)
+        result = await in_thread(function)
     else:
         result = function()
     return await result if inspect.isawaitable(result) else result

@@ -26,6 +26,7 @@ from typing import (
 )
 
 from op_jupyter.engine.invocation import Expose, Invocation
+from op_jupyter.engine.retry import is_whole
 from op_jupyter.errors import ToolDefinitionError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AgenticFunction(Generic[P, R]):
         max_depth: int,
     ) -> None:
         check_function(function, "@agentic_function")
-        _check_options(expose, render_range, max_depth)
+        _check_options(name, expose, render_range, system, max_depth)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
@@ -70,7 +71,7 @@ class AgenticFunction(Generic[P, R]):
         self._binds = binds
         self._bound_to: Any = None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_async:
             return cast("R", self._call_async(args, kwargs))
         with Invocation(self, args, kwargs) as call:
@@ -118,7 +119,7 @@ class AgenticFunction(Generic[P, R]):
             "input_schema": dict(found.input_schema),
         }
 
-    def execute(self, **arguments: Any) -> Any:
+    def execute(self, /, **arguments: Any) -> Any:
         """Call it with what a model sent, as a tool loop does; a coroutine if it is async.
 
         Raises:
@@ -166,14 +167,30 @@ def check_function(function: Any, decorator: str) -> None:
 
 
 def _check_options(
-    expose: str, render_range: Mapping[str, int | None] | None, max_depth: int
+    name: str | None,
+    expose: str,
+    render_range: Mapping[str, int | None] | None,
+    system: str | None,
+    max_depth: int,
 ) -> None:
+    for option, text in (("name", name), ("system", system)):
+        if not isinstance(text, str | None):
+            raise ToolDefinitionError(f"{option}={text!r:.60}: give a text")
     if expose not in ("io", "llm", "full", "hidden"):
         raise ToolDefinitionError(f"expose={expose!r}: use 'io', 'llm', 'full' or 'hidden'")
-    if wrong := sorted(set(render_range or ()) - _RANGES):
+    if not isinstance(render_range, Mapping | None):
+        raise ToolDefinitionError(
+            f"render_range={render_range!r:.60}: give a dict with 'callers' and 'subcalls'"
+        )
+    if wrong := [key for key in render_range or () if key not in _RANGES]:
         raise ToolDefinitionError(f"render_range has {wrong}: use 'callers' and 'subcalls'")
-    if any(n is not None and n < 0 for n in (render_range or {}).values()) or max_depth < 1:
-        raise ToolDefinitionError("render_range values and max_depth cannot be negative")
+    for key, bound in (render_range or {}).items():
+        if bound is not None and not is_whole(bound, 0):
+            raise ToolDefinitionError(
+                f"render_range[{key!r}] is {bound!r:.60}; give a whole number from 0 up, or None"
+            )
+    if not is_whole(max_depth, 1):
+        raise ToolDefinitionError(f"max_depth is {max_depth!r:.60}; give a whole number from 1 up")
 
 
 @overload

@@ -40,6 +40,12 @@ _ask_handler: AskHandler | None = None
 _before: tuple[PreInvocationHook, ...] = ()
 
 
+def _check_function(seam: str, function: object, *, optional: bool = True) -> None:
+    if not callable(function) and not (optional and function is None):
+        also = ", or None" if optional else ""
+        raise ConfigurationError(f"{seam}({function!r:.60}): give a function{also}")
+
+
 def set_defaults(load: Callable[[], Defaults] | None) -> None:
     """Register where defaults come from; *load* is called on first use."""
     global _load_defaults
@@ -71,6 +77,7 @@ def set_cancellation_check(check: Callable[[], bool] | None) -> None:
     variables of the call.  True ends the call with `TurnCancelled`.
     """
     global _cancellation_check
+    _check_function("set_cancellation_check", check)
     _cancellation_check = check
 
 
@@ -91,6 +98,7 @@ def add_pre_invocation_hook(hook: PreInvocationHook) -> None:
     with it.  Adding it twice has it called twice.
     """
     global _before
+    _check_function("add_pre_invocation_hook", hook, optional=False)
     _before = (*_before, hook)
 
 
@@ -116,6 +124,7 @@ def set_session_id_provider(provider: SessionIdProvider | None) -> None:
     with the context variables of the call.
     """
     global _session_id_provider
+    _check_function("set_session_id_provider", provider)
     _session_id_provider = provider
 
 
@@ -131,6 +140,7 @@ def set_ask_handler(handler: AskHandler | None) -> None:
     JSON: a text, a list of texts, True or False, or a form's object.  None declines.
     """
     global _ask_handler
+    _check_function("set_ask_handler", handler)
     _ask_handler = handler
 
 

@@ -33,6 +33,7 @@ from op_jupyter.engine.steps import Progress
 from op_jupyter.errors import RecursionLimit, StoreError
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.tools.summaries import to_json_value
+from op_jupyter.tools.tracebacks import message_of
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -285,7 +286,7 @@ def error_told(error: BaseException, clean: Callable[[str], str]) -> Mapping[str
     trace = clean("".join(traceback.format_exception(error)))
     return {
         "type": type(error).__name__,
-        "message": str(error),
+        "message": message_of(error),
         "traceback": bounded(trace, 0, TRACEBACK_CHARS),
     }
 

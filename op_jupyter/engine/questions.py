@@ -35,6 +35,8 @@ from op_jupyter.engine.calls import Call, open_call, was_cancelled
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of
 from op_jupyter.errors import AskTimeout, CannotAsk, StoreError, UsageError, UserDeclined
+from op_jupyter.tools.threads import in_thread
+from op_jupyter.tools.tracebacks import message_of
 
 T = TypeVar("T")
 
@@ -144,7 +146,7 @@ def _ended(call: Call, node_id: str) -> Iterator[None]:
         recorder = call.frame.session.recorder
         if recorder.store.dag.nodes[node_id].status == "running":
             failed = not was_cancelled(error)
-            said = {"type": type(error).__name__, "message": str(error)}
+            said = {"type": type(error).__name__, "message": message_of(error)}
             try:
                 recorder.finish(
                     node_id,
@@ -178,7 +180,7 @@ async def by_handler(handler: Callable[[Question], Any], question: Question) -> 
     if inspect.iscoroutinefunction(handler):
         said = await handler(question)
     else:
-        said = await asyncio.to_thread(handler, question)
+        said = await in_thread(lambda: handler(question))
         if inspect.isawaitable(said):
             said = await said
     return QuestionAnswer(said, "handler", declined=said is None)

@@ -40,6 +40,7 @@ from op_jupyter.core.prompt import (
 )
 from op_jupyter.errors import StoreError
 from op_jupyter.providers.base import CONVERSATION
+from op_jupyter.tools.tracebacks import message_of
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
@@ -236,7 +237,7 @@ class Asked:
             "seconds": round(monotonic() - self.started, 3),
         }
         if is_error:
-            metadata["error"] = {"type": type(error).__name__, "message": str(error)}
+            metadata["error"] = {"type": type(error).__name__, "message": message_of(error)}
         status = "error" if is_error else "cancelled"
         self.plan.session.recorder.finish(self.node.id, status=status, metadata=metadata)
 

@@ -27,6 +27,11 @@ T = TypeVar("T")
 _JITTER: Final = 0.25
 
 
+def is_whole(number: object, least: int) -> bool:
+    """Whether *number* is an integer, no boolean, from *least* up."""
+    return isinstance(number, int) and not isinstance(number, bool) and number >= least
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How persistent to be.
@@ -52,7 +57,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         retries, timeout = self.max_retries, self.timeout
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        if not is_whole(retries, 0):
             raise ConfigurationError(f"max_retries is {retries!r}; give a whole number from 0 up")
         is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
         if timeout is not None and not (is_number and 0 < timeout < math.inf):

@@ -31,7 +31,7 @@ from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.exchanges import ProviderMemory
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
 from op_jupyter.engine.responses import check_response
-from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
+from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry, is_whole
 from op_jupyter.engine.steps import Plan, Progress, run_steps
 from op_jupyter.engine.tool_call import TurnEnd
 from op_jupyter.errors import (
@@ -241,6 +241,7 @@ class Runtime:
     ) -> Any:
         self._check_open()
         self._policy(timeout, max_retries)  # refused before anything is recorded
+        _check_options(max_steps, model, system, on_stream)
         blocks = to_blocks(content)
         wanted = format_of(response_format, choices)
         toolset = tools if isinstance(tools, Toolset) else toolset_of(tools, trusted=True)
@@ -408,6 +409,16 @@ def _runtime_elsewhere(
     return Runtime(provider=provider, model=model, max_retries=max_retries, timeout=timeout)
 
 
+def _check_options(max_steps: int, model: Any, system: Any, on_stream: Any) -> None:
+    if not is_whole(max_steps, 1):
+        raise ConfigurationError(f"max_steps is {max_steps!r:.60}; give a whole number from 1 up")
+    for option, text in (("model", model), ("system", system)):
+        if not isinstance(text, str | None):
+            raise ConfigurationError(f"{option} is {text!r:.60}; give a text, or None")
+    if on_stream is not None and not callable(on_stream):
+        raise ConfigurationError(f"on_stream is {on_stream!r:.60}; give a function, or None")
+
+
 def to_blocks(content: Content) -> tuple[Block, ...]:
     """*content* as blocks.
 
@@ -415,7 +426,13 @@ def to_blocks(content: Content) -> tuple[Block, ...]:
         EmptyInput: there is nothing in it.
         TypeError: something that is neither text nor an image.
     """
-    items = (content,) if isinstance(content, str | TextBlock | ImageBlock) else tuple(content)
+    items = (content,) if isinstance(content, str | TextBlock | ImageBlock) else content
+    # Nothing else is walked through: of a table that gives the names of its columns.
+    if not isinstance(items, list | tuple):
+        raise TypeError(
+            f"the content is a {type(content).__name__}; pass text, image blocks, or a list of "
+            "them (a value as text: `str(value)`, or as an argument of an agentic function)"
+        )
     blocks: list[Block] = []
     for item in items:
         if isinstance(item, str):

@@ -21,6 +21,9 @@ from op_jupyter.engine.formats import Misfit, ReplyFormat, json_text
 from op_jupyter.errors import UsageError
 
 _MOST_PROBLEMS: Final = 8
+_FLAT: Final = 30
+_TOO_DEEP: Final = "it is nested too deep"
+_SCALARS: Final = (str, int, float, type(None))
 _OWN_WORDS: Final = frozenset({"value_error", "assertion_error"})
 """Errors whose message is written by the type's author, and may quote the reply."""
 
@@ -74,14 +77,16 @@ class SchemaFormat:
 
         Raises:
             UsageError: the schema refers to something that is not in it.
+            Misfit: *value* is nested too deep to be checked.
         """
         try:
             found = sorted(self._validator.iter_errors(value), key=lambda e: e.json_path)
-        except (Unresolvable, RecursionError) as error:
-            raise UsageError(
-                f"the JSON Schema cannot be followed: {type(error).__name__}; it has to hold"
-                " everything that it refers to"
-            ) from None
+        except RecursionError:
+            if _is_flat(value):
+                raise _cannot_be_followed("RecursionError") from None
+            raise Misfit(_TOO_DEEP, _TOO_DEEP) from None
+        except Unresolvable as error:
+            raise _cannot_be_followed(type(error).__name__) from None
         return found
 
 
@@ -118,6 +123,22 @@ class TypeFormat:
                 for e in found
             ),
         )
+
+
+def _cannot_be_followed(why: str) -> UsageError:
+    return UsageError(
+        f"the JSON Schema cannot be followed: {why}; it has to hold everything that it refers to"
+    )
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether checking *value* cannot be what recurses too deep: that is the schema then."""
+    level, depth = [value], 0
+    while level and depth < _FLAT:
+        members = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [m for v in members if not isinstance(v, _SCALARS) for m in v]
+        depth += 1
+    return not level
 
 
 def _place(path: Iterable[int | str]) -> str:

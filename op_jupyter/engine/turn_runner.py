@@ -29,6 +29,7 @@ from op_jupyter.errors import (
     StoreError,
     TurnFailed,
 )
+from op_jupyter.tools.tracebacks import message_of
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession, TurnStart
@@ -242,7 +243,7 @@ def describe_error(error: BaseException) -> str:
     """*error* in one line; ours already say what to do."""
     if isinstance(error, OpenProgramError):
         return error.message
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {message_of(error)}"
 
 
 def _finished(outcome: Outcome, seconds: float) -> dict[str, object]:

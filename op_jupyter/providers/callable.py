@@ -158,9 +158,17 @@ def _translate(error: Exception, name: str) -> ProviderError | None:
         return None
     return kind(
         f"{name} failed with {type(error).__name__}: {error}",
-        retry_after=parse_retry_after(getattr(response, "headers", {}), time.time()),
+        retry_after=parse_retry_after(_headers(response), time.time()),
         status_code=status,
     )
+
+
+def _headers(response: Any) -> Mapping[str, str]:
+    """The headers of what may be a response of any library, or of none."""
+    headers = getattr(response, "headers", None)
+    if not isinstance(headers, Mapping):
+        return {}
+    return {str(name).lower(): str(value) for name, value in headers.items() if value is not None}
 
 
 def _retryable_kind(error: Exception, status: int) -> type[ProviderError] | None:

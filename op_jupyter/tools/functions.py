@@ -13,7 +13,7 @@ from op_jupyter.errors import InvalidArguments, ToolDefinitionError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.summaries import content_of, to_json_value
 from op_jupyter.tools.threads import in_thread
-from op_jupyter.tools.tracebacks import short_traceback
+from op_jupyter.tools.tracebacks import message_of, short_traceback
 
 if TYPE_CHECKING:
     from op_jupyter.tools.schema import Signature
@@ -75,7 +75,9 @@ class FunctionTool:
         except Exception as error:  # noqa: BLE001 -- foreign code; the model reads what it raised
             return ToolOutput((TextBlock(short_traceback(error)),), "failed")
         except (SystemExit, KeyboardInterrupt) as error:  # would end the background loop
-            return ToolOutput((TextBlock(f"{type(error).__name__}: {error}"),), "failed")
+            return ToolOutput(
+                (TextBlock(f"{type(error).__name__}: {message_of(error)}"),), "failed"
+            )
 
     def _keywords(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.signature.bind(arguments)

@@ -67,12 +67,12 @@ def without_addresses(text: str) -> str:
 
 def brief_value(value: Any, limit: int = BRIEF_CHARS) -> str:
     """One line: the type, and as much of the value as fits."""
-    return _one_line(_brief(value, 0), limit)
+    return _one_line(_foreign(lambda: _brief(value, 0), value), limit)
 
 
 def describe_value(value: Any, limit: int = DESCRIBED_CHARS) -> str:
     """Some lines: of a table its shape, types and head, of an object its type and its text."""
-    text = _foreign(lambda: describe_table(value, brief_value), value) or _describe(value, limit)
+    text = _foreign(lambda: describe_table(value, brief_value) or _describe(value, limit), value)
     return bounded(text, limit * 3 // 4, limit // 4)
 
 
@@ -236,6 +236,9 @@ class _Writer:
 
     def write(self, value: Any) -> Json:
         """*value* as JSON, or what stands for it."""
+        return _foreign(lambda: self._written(value), value)
+
+    def _written(self, value: Any) -> Json:
         match value:
             case None | bool():
                 return self._spend(value, 5)

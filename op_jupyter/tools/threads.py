@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from op_jupyter.tools.tracebacks import message_of
+
 T = TypeVar("T")
 
 
@@ -48,6 +50,7 @@ def _carried(error: BaseException) -> BaseException:
     """*error* in a form that a task can raise without harm to its event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    told = RuntimeError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    text = message_of(error)
+    told = RuntimeError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
     told.__cause__ = error
     return told

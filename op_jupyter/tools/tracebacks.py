@@ -22,6 +22,14 @@ _LIBRARIES: Final = tuple(
 )
 
 
+def message_of(error: BaseException) -> str:
+    """The text of *error*, also when its own code for that fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 -- the error's own code may raise anything
+        return f"<{type(error).__name__} cannot say what is wrong>"
+
+
 def short_traceback(error: BaseException, code_file: str = "") -> str:
     """The user's own lines that led to *error*, then its type and message.
 
@@ -74,6 +82,6 @@ def _message(error: BaseException) -> str:
         if error.lineno is not None:
             text += f" (line {error.lineno}: {(error.text or '').strip()})"
     else:
-        text = str(error)
+        text = message_of(error)
     text = bounded(without_addresses(text), MESSAGE_CHARS, MESSAGE_CHARS // 4)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -87,6 +87,35 @@ class TestAsyncFunction(ProviderContract):
         yield CallableProvider(fn, "m")
 
 
+class Throttled(Exception):
+    def __init__(self, headers):
+        self.status_code = 429
+        self.response = type("Response", (), {"headers": headers})()
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": 7}, 7.0),
+        ({"retry-after": None}, None),
+        ({"retry-after": "soon"}, None),
+        ({b"retry-after": b"7"}, None),
+        (None, None),
+        ("retry-after: 7", None),
+        (7, None),
+    ],
+)
+async def test_the_headers_of_any_librarys_response_are_read_or_passed_over(headers, seconds):
+    def fn(content):
+        raise Throttled(headers)
+
+    with pytest.raises(RateLimited) as caught:
+        await said_by(fn)
+
+    assert caught.value.retry_after == seconds
+
+
 async def said_by(fn, request=REQUEST):
     return (await collect(CallableProvider(fn, "m"), request))[-1].message.text
 

@@ -211,6 +211,42 @@ def test_nothing_is_ever_megabytes(value: Any) -> None:
     assert len(json.dumps(to_json_value(value), ensure_ascii=False)) <= 25_000
 
 
+class Walled(dict[str, Any]):
+    def __len__(self) -> int:
+        raise RuntimeError("no")
+
+    items = values = keys = __iter__ = __len__  # type: ignore[assignment]
+
+
+class Silent:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+    __str__ = __repr__
+
+
+class Loud(enum.Enum):
+    ONE = Silent()
+
+
+@dataclass
+class Closed:
+    word: str
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "word":
+            raise RuntimeError("no")
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("value", [Walled(a=1), Silent(), Loud.ONE, Closed("x")])
+def test_a_value_whose_own_code_fails_is_described_and_so_is_what_holds_it(value: Any) -> None:
+    for held in (value, [value], {"in": value}):
+        for text in (brief_value(held), describe_value(held), json.dumps(to_json_value(held))):
+            assert "looking at it raises RuntimeError" in text or "…" in text
+    assert to_json_value([1, value, 2])[::2] == [1, 2]  # type: ignore[index,call-overload]
+
+
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_sets_read_the_same_in_every_process(seed: str) -> None:
     code = (

@@ -22,6 +22,7 @@ from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.core.rules import Rule
 from op_jupyter.errors import NotPortable, OpenProgramError
+from op_jupyter.tools.tracebacks import message_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +184,5 @@ def portable_error(error: BaseException) -> BaseException:
     try:
         again = pickle.loads(pack("the error", error))
     except Exception:  # noqa: BLE001 -- the error's own code may raise anything
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        return RuntimeError(f"{type(error).__name__}: {message_of(error)}")
     return error if isinstance(again, type(error)) else RuntimeError(repr(error))

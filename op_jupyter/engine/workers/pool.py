@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final, ParamSpec, TypeVar
 
+from op_jupyter.engine.retry import is_whole
 from op_jupyter.engine.workers.parcels import pack
 from op_jupyter.errors import UsageError, WorkerLost
 
@@ -50,10 +51,10 @@ class WorkerPool(Executor):
         """*workers*: at least 1; None: as many as there are processors, at least 2, at most 8.
 
         Raises:
-            UsageError: fewer than one.
+            UsageError: fewer than one, or no whole number.
         """
-        if workers is not None and workers < 1:
-            raise UsageError(f"workers={workers}: a pool needs at least one")
+        if workers is not None and not is_whole(workers, 1):
+            raise UsageError(f"workers={workers!r:.60}: a pool needs a whole number, at least one")
         self._most = workers or min(max(os.cpu_count() or 1, 2), MOST)
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()

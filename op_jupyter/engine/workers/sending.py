@@ -59,6 +59,7 @@ from op_jupyter.errors import (
     WorkerLost,
 )
 from op_jupyter.store.interrupts import Uninterrupted
+from op_jupyter.tools.tracebacks import message_of
 
 R = TypeVar("R")
 Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
@@ -373,7 +374,7 @@ def _sketch(frame: Frame) -> FrameSketch:
 def _lost(call: _Call, error: BaseException) -> BaseException:
     if isinstance(error, OpenProgramError):
         return error
-    lost = WorkerLost(f"the worker was lost: {type(error).__name__}: {error!s:.500}")
+    lost = WorkerLost(f"the worker was lost: {type(error).__name__}: {message_of(error):.500}")
     lost.__cause__ = error
     return lost
 
@@ -485,7 +486,8 @@ def _values(ends: Sequence[End], return_exceptions: bool) -> list[Any]:
         number, first = next(iter(errors.items()))
         raise MapFailed(
             f"{len(errors)} of {len(ends)} items failed; the first is item {number}: "
-            f"{type(first).__name__}: {first}. The error's `results` has what the others returned",
+            f"{type(first).__name__}: {message_of(first)}. "
+            "The error's `results` has what the others returned",
             results=[end.value for end in ends],
             errors=errors,
         ) from first
@@ -495,10 +497,18 @@ def _values(ends: Sequence[End], return_exceptions: bool) -> list[Any]:
 async def _in_threads(
     fn: Callable[..., Any], items: Sequence[Any], executor: ThreadPoolExecutor
 ) -> list[End]:
-    carried = context.carry(_call_and_wait)
+    carried = context.carry(_end_here)
     futures = [executor.submit(carried, fn, (item,), {}) for item in items]
     done = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
-    return [End(error=d) if isinstance(d, BaseException) else End(d) for d in done]
+    return [End(error=d) if isinstance(d, BaseException) else d for d in done]
+
+
+def _end_here(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> End:
+    """How the call ended.  A future of asyncio's never ends by a `StopIteration`."""
+    try:
+        return End(_call_and_wait(fn, args, kwargs))
+    except BaseException as error:  # noqa: BLE001 -- it is the item's, and does not end the map
+        return End(error=error)
 
 
 def _call_and_wait(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

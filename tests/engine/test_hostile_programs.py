@@ -1,0 +1,254 @@
+"""What a clumsy or hostile program hands to the engine: one clear error, nothing lost, no wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from op_jupyter import (
+    WorkerPool,
+    add_pre_invocation_hook,
+    agentic_function,
+    agentic_map,
+    ask,
+    llm,
+    session_context,
+    set_ask_handler,
+    set_cancellation_check,
+    set_session_id_provider,
+    traced,
+)
+from op_jupyter.engine import loop
+from op_jupyter.engine.formats import Picked, settle_async
+from op_jupyter.engine.runtime import Runtime, to_blocks
+from op_jupyter.errors import (
+    ConfigurationError,
+    MapFailed,
+    OpenProgramError,
+    ReplyInvalid,
+    ToolDefinitionError,
+    UsageError,
+)
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.testing.providers import ScriptedProvider, reply
+
+SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def no_handler() -> Iterator[None]:
+    yield
+    set_ask_handler(None)
+
+
+def in_session(store: MemoryStore, *answers: str) -> session_context:
+    provider = ScriptedProvider(*map(reply, answers))
+    return session_context("s1", store=store, runtime=Runtime(provider=provider))
+
+
+def ended(work: Callable[[], Any]) -> Any:
+    """What *work* returned or raised; a test fails when it waits for ever."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 -- it is what is asked for
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert found, "it waits for ever"
+    return found[0]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+@agentic_function
+def mute(item: int) -> int:
+    """Fail without a word."""
+    raise Mute
+
+
+@agentic_function
+def exhausted(item: int) -> int:
+    """Take the next of nothing."""
+    return next(iter(range(item, item)))
+
+
+@agentic_function
+def anything(*args: Any, **options: Any) -> list[str]:
+    """Take every name."""
+    return sorted(options)
+
+
+# -- functions
+
+
+def test_names_of_our_own_are_free_for_the_functions_arguments(store: MemoryStore) -> None:
+    with in_session(store):
+        names = ["args", "function", "kwargs", "name", "self"]
+        assert anything(1, **dict.fromkeys(names, 1)) == names
+
+        @agentic_function
+        def named(self: str) -> str:
+            """Say it."""
+            return self
+
+        assert named("a") == named(self="a") == "a"
+
+
+@pytest.mark.parametrize("wrap", [agentic_function, traced])
+def test_an_error_that_cannot_say_what_is_wrong_passes_through_and_is_recorded(
+    store: MemoryStore, wrap: Any
+) -> None:
+    def fail() -> None:
+        """Fail."""
+        raise Mute
+
+    with in_session(store) as handle:
+        with pytest.raises(Mute):
+            wrap(fail)()
+        (node,) = handle.agent.dag
+    assert (node.status, node.metadata["error"]["type"]) == ("error", "Mute")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_depth": "many"},
+        {"max_depth": None},
+        {"max_depth": 0},
+        {"max_depth": True},
+        {"render_range": 3},
+        {"render_range": {"callers": "all"}},
+        {"render_range": {"callers": 1.5}},
+        {"render_range": {"callers": True}},
+        {"render_range": {"subcalls": -1}},
+        {"render_range": {3: 1, "x": 2}},
+        {"system": 3},
+        {"name": 3},
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_at_the_definition(
+    options: dict[str, Any],
+) -> None:
+    (option,) = options
+    with pytest.raises(ToolDefinitionError, match=option):
+        agentic_function(**options)(lambda: None)
+
+
+# -- what the model is asked
+
+
+class Table:
+    """Walks like a table: over the names of its columns."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["sales", "region"])
+
+
+@pytest.mark.parametrize(
+    "content", [None, 3, b"text", {"type": "text", "text": "hello"}, {"a"}, Table(), iter(["a"])]
+)
+def test_what_is_no_content_is_refused_and_never_taken_apart(content: Any) -> None:
+    with pytest.raises(TypeError, match=f"{type(content).__name__}; pass text"):
+        to_blocks(content)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_steps": 0}, {"max_steps": "2"}, {"model": 3}, {"system": 3}, {"on_stream": 3}],
+)
+def test_an_option_that_makes_no_sense_is_refused_before_anything_is_recorded(
+    store: MemoryStore, options: dict[str, Any]
+) -> None:
+    (option,) = options
+    with in_session(store, "hello") as handle:
+        assert handle.runtime is not None
+        with pytest.raises(ConfigurationError, match=option):
+            handle.runtime.exec("hi", **options)
+        assert len(handle.agent.dag) == 0
+        assert llm("hi") == "hello"
+
+
+def test_a_reply_nested_too_deep_is_the_replys_fault_and_kept(store: MemoryStore) -> None:
+    nested = {"$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}
+    deep = "[" * 900 + "]" * 900
+    with in_session(store, deep, deep, deep, "[[]]"):
+        with pytest.raises(ReplyInvalid, match="nested too deep") as caught:
+            llm("?", response_format={**nested, "$ref": "#/$defs/n"})
+        assert caught.value.raw == deep
+        assert llm("?", response_format={**nested, "$ref": "#/$defs/n"}) == [[]]
+
+
+def test_a_schema_that_refers_to_itself_for_ever_is_the_schemas_fault(store: MemoryStore) -> None:
+    endless = {"$defs": {"n": {"$ref": "#/$defs/n"}}, "$ref": "#/$defs/n"}
+    with in_session(store, "[1]"), pytest.raises(UsageError, match="cannot be followed"):
+        llm("?", response_format=endless)
+
+
+# -- functions that run in threads of ours: asyncio's own futures never end by StopIteration
+
+
+def test_a_map_over_threads_ends_whatever_an_item_raises(store: MemoryStore) -> None:
+    def work() -> Any:
+        with in_session(store), ThreadPoolExecutor(2) as threads:
+            return agentic_map(exhausted, [1, 2], threads, return_exceptions=True)
+
+    assert [type(e) for e in ended(work)] == [StopIteration, StopIteration]
+
+
+def test_a_choice_and_a_handler_end_whatever_they_raise() -> None:
+    def fail(*question: Any) -> Any:
+        raise StopIteration
+
+    set_ask_handler(fail)
+    assert isinstance(ended(lambda: ask("Which?")), RuntimeError)
+    assert isinstance(ended(lambda: loop.run_sync(settle_async, Picked(fail))), RuntimeError)
+
+
+def test_a_map_tells_of_an_error_that_cannot_say_what_is_wrong(store: MemoryStore) -> None:
+    with (
+        in_session(store),
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(MapFailed, match="Mute"),
+    ):
+        agentic_map(mute, [1], threads)
+
+
+@pytest.mark.slow
+def test_a_worker_tells_of_an_error_that_cannot_say_what_is_wrong(store: MemoryStore) -> None:
+    with in_session(store) as handle, WorkerPool(1) as pool:
+        with pytest.raises(MapFailed, match="Mute"):
+            agentic_map(mute, [1], pool)
+        (node,) = handle.agent.dag
+    assert (node.status, node.metadata["error"]["type"]) == ("error", "Mute")
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2", True])
+def test_a_pool_of_no_whole_number_is_refused(workers: Any) -> None:
+    with pytest.raises(UsageError, match="workers="):
+        WorkerPool(workers)
+
+
+# -- seams
+
+
+@pytest.mark.parametrize(
+    "register",
+    [set_cancellation_check, set_ask_handler, set_session_id_provider, add_pre_invocation_hook],
+)
+def test_what_is_no_function_is_refused_where_it_is_registered(register: Any) -> None:
+    with pytest.raises(OpenProgramError, match=register.__name__):
+        register("stop")
