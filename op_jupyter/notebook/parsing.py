@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -115,6 +116,6 @@ def variable_name(text: str) -> str:
     Raises:
         ArgumentTypeError: it is not one.
     """
-    if not text.isidentifier():
+    if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a variable name")
     return text

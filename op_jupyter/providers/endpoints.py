@@ -12,6 +12,7 @@ never stands in the file: `key_env` names the environment variable that holds it
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, cast, get_args
@@ -21,6 +22,7 @@ from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.profile import AuthHeader, EndpointProfile
 
 _SECRET_HEADERS: Final = frozenset({"authorization", "x-api-key", "proxy-authorization", "cookie"})
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LITERAL_KEYS: Final = frozenset({"api_key", "key", "auth_token", "token", "password"})
 
 
@@ -179,7 +181,11 @@ def _checked_headers(where: str, value: Any) -> dict[str, str]:
         raise ConfigurationError(
             f"{where} sets {secret[0]}: keep keys out of the file, name the variable with key_env"
         )
-    odd = [n for n, v in value.items() if not f"{n}{v}".isascii() or not f"{n}{v}".isprintable()]
+    odd = [
+        n
+        for n, v in value.items()
+        if not _HEADER.fullmatch(n) or not v.isascii() or not v.isprintable()
+    ]
     if odd:
         raise ConfigurationError(f"{where} has {odd[0]!r}, which cannot be sent as a header")
     return dict(value)

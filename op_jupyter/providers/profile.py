@@ -62,12 +62,12 @@ class EndpointProfile:
     read_timeout: float = 90
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(self.base_url):
             raise ConfigurationError(
                 f"the base URL of {self.name} is {self.base_url!r};"
                 " give one like https://host or http://localhost:11434",
             )
+        parts = urlsplit(self.base_url)
         if parts.username or parts.password:
             raise ConfigurationError(
                 f"the base URL of {self.name} holds a password; give the key separately"
@@ -108,3 +108,12 @@ class EndpointProfile:
             if secret:
                 text = text.replace(secret, "[key]")
         return text
+
+
+def _is_address(url: str) -> bool:
+    """Whether *url* names a host, and a port if any, that can be asked over HTTP."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        return False

@@ -110,6 +110,11 @@ def test_a_request_reaches_the_endpoint_with_its_key_header_and_fields(environ):
     [
         ("", "needs a base_url"),
         ('base_url = "gateway"', "give one like https://host"),
+        ('base_url = "http://h:99999"', "give one like https://host"),
+        ('base_url = "http://h:port"', "give one like https://host"),
+        ('base_url = "http://[::1"', "give one like https://host"),
+        ('base_url = "http://h:0"', "give one like https://host"),
+        ('base_url = "http://h"\nheaders = {"a b" = "x"}', "cannot be sent as a header"),
         ('base_url = "https://u:p@host"', "holds a password"),
         ('base_url = "http://h"\napi_key = "sk-very-secret"', "name that with key_env"),
         ('base_url = "http://h"\nheaders = {Authorization = "sk-very-secret"}', "key_env"),
@@ -135,6 +140,10 @@ def test_what_means_nothing_is_said_by_file_and_word_and_shows_no_secret(environ
     assert "config.toml" in str(caught.value)
     assert "endpoints.work" in str(caught.value) or "of work" in str(caught.value)
     assert "very-secret" not in str(caught.value)
+
+
+def test_a_file_with_a_byte_order_mark_is_read_like_any_other(environ):
+    assert load_settings(environ("\ufeff" + WORK)).endpoints.keys() == {"work"}
 
 
 def test_a_table_in_the_wrong_place_or_under_a_taken_name_is_refused(environ):

@@ -134,6 +134,7 @@ def test_an_empty_cell_is_an_error(notebook: Notebook, shell: Shell, model: Mode
         ("--mode everything", "everything"),
         ("--max-steps 0", "above zero"),
         ("-o 1x", "variable name"),
+        ("-o class", "variable name"),
         ("--tools ,", "at least one"),
         ("--model 'x", "quotation"),
         ("hello", "hello"),
