@@ -287,7 +287,7 @@ class Agents:
 
     def _host(self, child: AgentSession) -> None:
         parent = self._session
-        child.workspace = parent.workspace
+        child.workspace, child.worktree = parent.workspace, parent.worktree
         child.bounds = Bounds(parent)
         child.allow_everything = parent.allow_everything
 

@@ -77,6 +77,7 @@ class TurnStart:
         world: sampled before every model call; only changed sections are told.
         skills: sent before the prompt, as texts and no more; they allow nothing.
         metadata: kept with the turn (``cell_id``, ``notebook``).
+        worktree, workspace: of a turn in a worktree: its folder, and that in it to work in.
     """
 
     content: tuple[Block, ...]
@@ -91,6 +92,8 @@ class TurnStart:
     world: WorldSource | None = None
     skills: tuple[Skill, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    worktree: Path | None = None
+    workspace: Path | None = None
 
     @property
     def text(self) -> str:
@@ -113,6 +116,7 @@ class AgentSession:
 
     Attributes:
         workspace: folder that the tools work in.
+        worktree: the git worktree that this is in for the turn that runs; None: it is in none.
         asker, main_thread: what calls outside of a turn use; the host sets them.
         user_rules: permission rules of the user's own configuration.
         allow_everything: the switch of this process: what no rule denies runs without asking.
@@ -142,6 +146,7 @@ class AgentSession:
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
         self.backups = Backups(self.recorder, self._never_copied)
         self.workspace = Path.cwd()
+        self.worktree: Path | None = None
         self.asker: Asker = ScriptAsker()
         self.main_thread: MainThread | None = None
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
@@ -258,8 +263,18 @@ class AgentSession:
                 turn_id=self._active.id,
             )
         turn = self._begin(clip(start.text), start.client_request_id)
-        self._let_run(turn, lambda: run_turn(self, turn, start))
+        self._let_run(turn, lambda: self._run_in_place(turn, start))
         return TurnAccepted(turn.id)
+
+    async def _run_in_place(self, turn: LiveTurn, start: TurnStart) -> Outcome:
+        """Run the turn in the worktree that it asks for; later ones are where they were."""
+        before = self.workspace, self.worktree
+        if start.worktree is not None:
+            self.workspace, self.worktree = start.workspace or start.worktree, start.worktree
+        try:
+            return await run_turn(self, turn, start)
+        finally:
+            self.workspace, self.worktree = before
 
     def _check_loaded(self) -> None:
         if reason := self.reload_required:

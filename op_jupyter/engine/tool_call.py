@@ -259,6 +259,7 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
         progress=partial(_show_progress, call),
         main_thread=env.main_thread,
         approved=permit.approved,
+        worktree=env.session.worktree,
     )
     with executing(_tool_frame(call), env.runtime):
         inside = contextvars.copy_context()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -36,6 +37,7 @@ from op_jupyter.notebook.result import TurnResult, judged, turn_result
 from op_jupyter.notebook.substitution import substitute
 from op_jupyter.notebook.toolbox import chosen_tools
 from op_jupyter.notebook.world import world_of
+from op_jupyter.tools.worktrees import Repository
 from op_jupyter.views.model import State
 from op_jupyter.views.text import count
 
@@ -59,6 +61,7 @@ class CellOptions:
     output: str | None = None
     quiet: bool = False
     background: bool = False
+    worktree: str | None = None
 
 
 def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResult | BackgroundTurn:
@@ -77,6 +80,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     small = service.runtime.provider.capabilities.small  # says here what is not configured
     here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
+        worktree, workspace = _place(session, options)
         for problem in notebook.connect_servers(session):
             warn(problem, here.front)
         tools = chosen_tools(notebook, session, options.tools)
@@ -106,7 +110,9 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             main_thread=notebook.lent,
             world=world_of(notebook, session, small=small, without_skills=options.no_skill),
             skills=skills,
-            metadata=_metadata(here, options),
+            metadata=_metadata(here, worktree, options),
+            worktree=worktree,
+            workspace=workspace,
         )
         if options.background:
             live = display if isinstance(display, LiveDisplay) else None
@@ -135,9 +141,24 @@ def _display(here: _Here, session: AgentSession, options: CellOptions) -> TurnDi
     return display_for(here.front, session, here.request_id, quiet=quiet)
 
 
-def _metadata(here: _Here, options: CellOptions) -> dict[str, Any]:
+def _place(session: AgentSession, options: CellOptions) -> tuple[Path | None, Path | None]:
+    """The worktree to work in, and the folder in it; made when it is not there yet.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    if options.worktree is None:
+        return None, None
+    repository = Repository(session.workspace)
+    worktree = repository.ensure(options.worktree)
+    return worktree.path, repository.workspace(worktree)
+
+
+def _metadata(here: _Here, worktree: Path | None, options: CellOptions) -> dict[str, Any]:
     """What is kept with the turn."""
     kept: dict[str, Any] = {} if here.run.cell_id is None else {"cell_id": here.run.cell_id}
+    if worktree is not None:
+        kept["worktree"] = worktree.name
     return {**kept, "background": True} if options.background else kept
 
 

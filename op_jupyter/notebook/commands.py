@@ -28,11 +28,19 @@ from op_jupyter.engine.undo import (
     told,
     undo_calls,
 )
-from op_jupyter.errors import PermissionNotPending, TurnFailed, UnknownNode, UsageError
+from op_jupyter.engine.worktrees import end_worktree
+from op_jupyter.errors import (
+    PermissionNotPending,
+    SessionActive,
+    TurnFailed,
+    UnknownNode,
+    UsageError,
+)
 from op_jupyter.notebook.background import is_background
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import arguments, flag, parse
 from op_jupyter.store.base import SessionInfo
+from op_jupyter.tools.worktrees import Repository, Worktree
 from op_jupyter.views.details import details_text, node_details
 from op_jupyter.views.terminal import session_lines
 from op_jupyter.views.text import count, one_line, visible
@@ -319,6 +327,45 @@ def _undo(session: AgentSession, calls: list[Node], args: argparse.Namespace) ->
     return undone
 
 
+@arguments("agent worktrees")
+def worktrees(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
+    """List the git worktrees that agents worked in, and what is in them."""
+    repository = Repository(notebook.session.workspace)
+    lines = [_worktree_line(repository, each) for each in repository.worktrees()]
+    return Said(
+        visible("\n".join(lines)) or "There are no worktrees; `%%agent --worktree` makes one."
+    )
+
+
+def _worktree_line(repository: Repository, worktree: Worktree) -> str:
+    if not worktree.path.is_dir():
+        return f"{worktree.name}: its folder {worktree.path} is gone"
+    seen = repository.contents(worktree.name)
+    what = [count(seen.commits, "commit")] if seen.commits else []
+    what += [f"{count(len(seen.changed), 'uncommitted file')}"] if seen.changed else []
+    return f"{worktree.name}: {' and '.join(what) or 'nothing'} to merge ({worktree.path})"
+
+
+@arguments(
+    "agent worktree",
+    flag("action", choices=("merge", "drop"), help="Merge it into your branch, or delete it."),
+    flag("name", help="Which, as `%%agent worktrees` lists it."),
+    flag("--yes", action="store_true", help="Do not ask first."),
+    flag("--force", action="store_true", help="With --yes: also drop what is not committed."),
+)
+def worktree(notebook: Notebook, args: argparse.Namespace, _rest: str) -> Said:
+    """Merge a worktree into the branch of your repository, or drop it; asks first."""
+    path = Repository(notebook.session.workspace).get(args.name).path
+    if any(session.worktree == path for session in notebook.jobs.sessions()):
+        raise SessionActive(f"a background turn works in {args.name!r}; wait for it, or stop it")
+    said = run_sync(
+        lambda: end_worktree(
+            notebook.session, args.action, args.name, ask=not args.yes, force=args.force
+        )
+    )
+    return Said(visible(said))
+
+
 @arguments("agent agents")
 def agents(notebook: Notebook, _args: argparse.Namespace, _rest: str) -> Said:
     """List the sub-agents of this session, and the sessions that they work in."""
@@ -510,6 +557,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "compact": compact,
     "rewind": rewind,
     "undo": undo,
+    "worktrees": worktrees,
+    "worktree": worktree,
     "tools": tools,
     "mode": mode,
     "allow": allow,

@@ -10,6 +10,7 @@ from op_jupyter.notebook.commands import COMMANDS
 from op_jupyter.notebook.magics import agent_cell
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import Flag, flags_of
+from op_jupyter.tools.worktrees import Repository
 
 _LISTED: Final = 50
 
@@ -76,6 +77,10 @@ def _tools(notebook: Notebook) -> Iterable[str]:
     return [*notebook.session.tools.names, *functions, "none"]
 
 
+def _worktrees(notebook: Notebook) -> Iterable[str]:
+    return [each.name for each in Repository(notebook.session.workspace).worktrees()]
+
+
 def _skills(notebook: Notebook) -> Iterable[str]:
     return [skill.name for skill in notebook.skills.read().skills]
 
@@ -91,6 +96,8 @@ _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "reject id": lambda notebook: [card.id for card in notebook.session.pending_cards()],
     "undo turn": lambda notebook: list(notebook.session.dag.turns),
     "mode mode": lambda _notebook: ("read_only", "accept_edits", "auto"),
+    "worktree action": lambda _notebook: ("merge", "drop"),
+    "--worktree": _worktrees,
     "--session": _sessions,
     "--tools": _tools,
     "--skill": _skills,

@@ -58,6 +58,13 @@ from op_jupyter.notebook.result import TurnResult
     flag("--replay", choices=CHOICES["replay"], help="Record model calls, or play them."),
     flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
     flag(
+        "--worktree",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="Work in a git worktree of the repository; one that is there, or a new one.",
+    ),
+    flag(
         "--background",
         action="store_true",
         help="Go on with the next cell; the value is a job to wait for, or to cancel.",

@@ -18,6 +18,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import chdir, nullcontext
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
@@ -92,7 +93,13 @@ class PythonTool:
         if context.main_thread is None:
             text = "python was not run: code runs only while a cell of the notebook waits for it"
             return ToolOutput((TextBlock(text),), "failed")
-        return await context.main_thread.run(lambda: run_code(self._shell, code, self._redact))
+        place = nullcontext() if context.worktree is None else chdir(context.workspace)
+
+        def work() -> ToolOutput:
+            with place:
+                return run_code(self._shell, code, self._redact)
+
+        return await context.main_thread.run(work)
 
 
 def run_code(shell: InteractiveShell, code: str, redact: Redact = str) -> ToolOutput:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from op_jupyter.engine.session import AgentSession, WorldSource
+from op_jupyter.engine.worktrees import worktree_section
 from op_jupyter.engine.world_state import (
     WorldState,
     agents_md_section,
@@ -32,6 +33,7 @@ def world_of(
     return WorldState(
         {
             "workspace": lambda: workspace_section(session.workspace),
+            "worktree": lambda: worktree_section(session.worktree),
             "notebook": lambda: notebook_id(notebook.shell).name,
             "agents_md": lambda: agents_md_section(session.workspace, Path.home()),
             "skills": lambda: skills_section(notebook.skills.read(), without_skills),

@@ -64,6 +64,7 @@ class ToolContext:
         main_thread: None outside a notebook cell.
         approved: real paths that the permission speaks of, for the second check right before
             a file is touched.
+        worktree: the git worktree that the workspace is in for this turn; code runs in it.
     """
 
     workspace: Path
@@ -72,6 +73,7 @@ class ToolContext:
     progress: Callable[[str], None]
     main_thread: MainThread | None = None
     approved: Sequence[Path] = field(default_factory=tuple)
+    worktree: Path | None = None
 
 
 class Tool(Protocol):
