@@ -686,3 +686,38 @@ def test_the_prompts_of_a_compacted_session_render_again_after_reopening(
     asked = [n.id for n in again.dag if n.role == "llm"]
     assert all(request_of(again.dag, i, again.store.read_blob)[1] for i in asked)
     registry.release(again)
+
+
+def test_a_line_that_went_back_to_before_a_summary_gets_one_of_its_own(
+    session: AgentSession,
+) -> None:
+    provider = model(*(reply(f"answer {number}") for number in range(5)))
+    run(session, provider, prompt="one")
+    first = session.dag.head or ""
+    run(session, provider, prompt="two")
+    compact(session, provider)
+    [earlier] = summaries(session)
+    rewind(session, first)
+    run(session, provider, prompt="another two")
+    compact(session, provider)
+    later = summaries(session)[-1]
+    assert earlier.id not in later.input["covers"]
+    assert session.dag.head == later.id
+    run(session, provider, prompt="three")
+    assert len(said(provider.requests[-1])) == 2
+    rewind(session, later.id)
+    run(session, provider, prompt="four")
+    assert "another two" in said(provider.requests[-1])
+    assert_sound(session)
+    for request in provider.requests:
+        assert_sendable(request)
+
+
+def test_a_doom_loop_is_noticed_across_a_summary(session: AgentSession) -> None:
+    long_turns(session)
+    looking, again = FakeTool("look"), call("look", {"what": "x"})
+    provider = model(reply(again), reply(again), reply(again))
+    outcome = run(session, provider, [looking], prompt="z" * 3_000)
+    assert len(summaries(session)) == 1
+    assert (outcome.code, len(looking.calls)) == ("doom_loop", 2)
+    assert_sound(session)
