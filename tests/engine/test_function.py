@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -354,6 +355,50 @@ def test_leaving_restores_everything(store: MemoryStore) -> None:
         assert context.current_turn_id() is None
     assert context.current_session() is None
     assert context.current_frame() is None
+
+
+@pytest.mark.parametrize("way_out", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("installed", ["with", "async with"])
+def test_inside_everything_is_visible_and_every_way_out_resets_it(
+    store: MemoryStore, installed: str, way_out: type[BaseException] | None
+) -> None:
+    runtime = Runtime(call=echo)
+
+    def seen() -> tuple[Any, ...]:
+        frame = context.current_frame()
+        caller = None if frame is None else frame.caller_id
+        ambient = context.current_session(), context.current_runtime()
+        return *ambient, context.current_turn_id(), caller
+
+    @agentic_function
+    def leave() -> None:
+        """Leave."""
+        assert seen() == (handle, runtime, "t1", [*handle.agent.dag][-1].id)
+        if way_out is not None:
+            raise way_out
+
+    def inside() -> None:
+        assert seen() == (handle, runtime, "t1", None)
+        leave()
+
+    nowhere = (None, None, None, None)
+    assert seen() == nowhere
+    here = session_context("s1", store=store, runtime=runtime, turn_id="t1")
+    expected = nullcontext() if way_out is None else pytest.raises(way_out)
+    if installed == "with":
+        with expected, here as handle:
+            inside()
+        assert seen() == nowhere
+        return
+
+    async def work() -> None:
+        nonlocal handle
+        with expected:
+            async with here as handle:
+                inside()
+        assert seen() == nowhere
+
+    asyncio.run(work())
 
 
 def test_a_session_goes_on_by_id(store: MemoryStore) -> None:
