@@ -83,12 +83,13 @@ class FileSystem:
         finally:
             self.close(fd)
 
-    def write_new(self, path: str, data: bytes) -> None:
+    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Make *path*, which must be free, with *data* in it, on disk; its name is not yet."""
         fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self.write_all(fd, data)
-            self.sync(fd)
+            if durable:
+                self.sync(fd)
         except OSError:
             self.unlink(path)
             raise
@@ -98,10 +99,11 @@ class FileSystem:
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Put *data* in the place of whatever *path* is, at once.
 
-        Not *durable*: a power cut may bring the old file back, but never half of the new one.
+        Not *durable*: after a power cut it may be the old file, or a damaged one, which is good
+        enough for what can be made again; nobody sees half of it before.
         """
         temporary = f"{path}.{new_tag()}.tmp"
-        self.write_new(temporary, data)
+        self.write_new(temporary, data, durable=durable)
         try:
             self.rename(temporary, path)
         except OSError:

@@ -55,7 +55,12 @@ def ask_on(page: NotebookPage, cell: int = ASKING_ON) -> Turn:
     return turn
 
 
-@pytest.mark.parametrize("kernel", ["op-6.30.1", "op-7.3.0", "op-newest"])
+# The core runs in both front ends, on the oldest and the newest kernel; the rest once.
+LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
+NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
+
+
+@pytest.mark.parametrize("kernel", ["op-6.30.1", "op-newest"])
 def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) -> None:
     if not (KERNELS / "kernels" / kernel).is_dir():
         pytest.skip(f"no kernel {kernel}: python3 tests/tools/prepare.py kernels")
@@ -128,6 +133,7 @@ def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:
     ask_on(page)
 
 
+@LAB
 def test_stop_ends_a_turn_that_is_writing(desk: Desk) -> None:
     page = begin(desk, "stop-stream", UNFINISHED, MAXIMUM)
     page.start(ASKING)
@@ -144,6 +150,7 @@ def test_stop_ends_a_turn_that_is_writing(desk: Desk) -> None:
     ask_on(page)
 
 
+@NOTEBOOK
 def test_the_stop_in_the_view_ends_the_turn(desk: Desk) -> None:
     page = begin(desk, "stop-view", MEAN, MAXIMUM)
     turn = ask(page)
@@ -156,6 +163,7 @@ def test_the_stop_in_the_view_ends_the_turn(desk: Desk) -> None:
     ask_on(page)
 
 
+@LAB
 def test_deny_ends_the_turn_and_runs_nothing(desk: Desk) -> None:
     page = begin(desk, "deny", MEAN, MAXIMUM)
     turn = ask(page)
@@ -169,6 +177,7 @@ def test_deny_ends_the_turn_and_runs_nothing(desk: Desk) -> None:
     ask_on(page)
 
 
+@NOTEBOOK
 def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
     page = begin(desk, "deny-message", MEAN, MAXIMUM)
     turn = ask(page)
@@ -183,6 +192,7 @@ def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
     assert page.run(CALLS).strip() == "[]"
 
 
+@LAB
 def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
     page = begin(desk, "saved", MEAN, ANSWER)
     ask(page).allow()
