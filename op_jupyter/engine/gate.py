@@ -28,6 +28,7 @@ from op_jupyter.tools.base import Tool
 from op_jupyter.tools.gate import gate_call, places_of
 
 if TYPE_CHECKING:
+    from op_jupyter.engine.live import LiveTurn
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.engine.tool_call import ToolEnv
 
@@ -179,6 +180,22 @@ def _allowed(
         return Permit(False, arguments, call, verdict.reason, decision=overruled)
     seen = now if changed else call  # as shown: a link may lead elsewhere by now
     return Permit(True, edited, seen, approved=_paths(seen), decision=changed)
+
+
+async def confirmed(session: AgentSession, turn: LiveTurn, request: PermissionRequest) -> bool:
+    """Have the person confirm what a command of theirs is about to do; the answer is stored."""
+    asked = monotonic()
+    answer = await session.ask(turn, request, session.asker)
+    session.recorder.record_decision(
+        {
+            "turn_id": turn.id,
+            "tool_call_id": request.id,
+            "answer": answer.answer,
+            "how": answer.how,
+            "waited_seconds": round(monotonic() - asked, 3),
+        }
+    )
+    return answer.answer in ("allow", "allow_session")
 
 
 def _recorded(

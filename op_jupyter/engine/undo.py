@@ -13,7 +13,6 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.backups import FileState, Restore, Step, restores, steps_from_json
@@ -21,7 +20,7 @@ from op_jupyter.core.diff import unified_diff
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.paths import PathUse
 from op_jupyter.core.permissions import GateCall, Verdict, build_request, decide
-from op_jupyter.engine.gate import places_for, rules_of
+from op_jupyter.engine.gate import confirmed, places_for, rules_of
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.errors import (
     CorruptRecord,
@@ -229,18 +228,7 @@ class _Undoing:
             mode=session.permission_mode,
             places=self._places,
         )
-        asked = monotonic()
-        answer = await session.ask(turn, request, session.asker)
-        session.recorder.record_decision(
-            {
-                "turn_id": turn.id,
-                "tool_call_id": node.id,
-                "answer": answer.answer,
-                "how": answer.how,
-                "waited_seconds": round(monotonic() - asked, 3),
-            }
-        )
-        return answer.answer in ("allow", "allow_session")
+        return await confirmed(session, turn, request)
 
     async def _restore(self, node: Node, call: GateCall) -> None:
         session = self._session

@@ -7,12 +7,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import GateCall, Verdict, build_request, decide
-from op_jupyter.engine.gate import places_for, rules_of
+from op_jupyter.engine.gate import confirmed, places_for, rules_of
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.errors import OpenProgramError, SessionActive, StoreError, UsageError
 from op_jupyter.tools.threads import in_thread
@@ -160,18 +159,7 @@ class _Ending:
             mode=session.permission_mode,
             places=places_for(session),
         )
-        asked = monotonic()
-        answer = await session.ask(turn, request, session.asker)
-        session.recorder.record_decision(
-            {
-                "turn_id": turn.id,
-                "tool_call_id": node.id,
-                "answer": answer.answer,
-                "how": answer.how,
-                "waited_seconds": round(monotonic() - asked, 3),
-            }
-        )
-        return answer.answer in ("allow", "allow_session")
+        return await confirmed(session, turn, request)
 
     def _end_badly(self, turn: LiveTurn, node: Node | None, error: BaseException) -> None:
         session = self.session
