@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from op_jupyter.errors import OpenProgramError
@@ -10,9 +10,12 @@ from op_jupyter.notebook.commands import COMMANDS
 from op_jupyter.notebook.magics import agent_cell
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import Flag, flags_of
+from op_jupyter.providers.catalog import known_providers
 from op_jupyter.tools.worktrees import Repository
 
 _LISTED: Final = 50
+_NODES: Final = 200
+"""The newest so many: a list that nobody can read through helps nobody."""
 
 
 def complete_line(notebook: Notebook, typed: str) -> list[str]:
@@ -21,29 +24,30 @@ def complete_line(notebook: Notebook, typed: str) -> list[str]:
     if not words:
         return list(COMMANDS)
     command = COMMANDS.get(words[0])
-    if command is None:
-        return []
-    flags = flags_of(command)
-    if current.startswith("-"):
-        return _names(flags)
-    arguments = [name for each in flags for name in each.names if not name.startswith("-")]
-    return _values(notebook, f"{words[0]} {arguments[0]}") if arguments else []
+    return [] if command is None else _after(notebook, command.flags, words[1:], current)
 
 
 def complete_cell(notebook: Notebook, typed: str) -> list[str]:
     """What may stand at the end of a ``%%agent`` line."""
-    words, _ = _split(typed)
-    flags = flags_of(agent_cell)
-    last = words[-1] if words else ""
-    for each in flags:
-        if last in each.names and takes_value(each):
-            return list(each.options.get("choices") or _values(notebook, each.names[-1]))
-    return _names(flags)
+    words, current = _split(typed)
+    return _after(notebook, flags_of(agent_cell), words, current)
 
 
-def takes_value(flag: Flag) -> bool:
-    """Whether something has to follow it."""
-    return "action" not in flag.options
+def _after(notebook: Notebook, flags: Sequence[Flag], words: list[str], current: str) -> list[str]:
+    """What may follow *words*: a flag's value, a flag, or the next word that has its place."""
+    named = {name: each for each in flags if not each.positional for name in each.names}
+    if words and (waiting := named.get(words[-1])) is not None and waiting.takes_value:
+        return _values(notebook, waiting, current)
+    places = [each for each in flags if each.positional]
+    if current.startswith("-") or not places:
+        return _names(flags)
+    filled = _places_filled(named, words)
+    return _values(notebook, places[filled], current) if filled < len(places) else _names(flags)
+
+
+def _places_filled(named: dict[str, Flag], words: list[str]) -> int:
+    values = {i + 1 for i, word in enumerate(words) if word in named and named[word].takes_value}
+    return sum(not word.startswith("-") and i not in values for i, word in enumerate(words))
 
 
 def _split(typed: str) -> tuple[list[str], str]:
@@ -57,24 +61,55 @@ def _names(flags: Iterable[Flag]) -> list[str]:
     return [name for each in flags for name in each.names if name.startswith("--")]
 
 
-def _values(notebook: Notebook, what: str) -> list[str]:
-    read = _VALUES.get(what)
+def _values(notebook: Notebook, flag: Flag, current: str) -> list[str]:
+    if choices := flag.options.get("choices"):
+        return list(choices)
+    read = _VALUES.get(flag.kind)
     if read is None:
         return []
     try:
-        return list(read(notebook))
+        values = list(read(notebook))
     except OpenProgramError:  # no session can be opened; Tab is not the place to say so
         return []
+    before, comma, _ = current.rpartition(",")  # of a list, the last name is being typed
+    return [f"{before}{comma}{value}" for value in values]
 
 
 def _sessions(notebook: Notebook) -> Iterable[str]:
     return [info.id for info in notebook.store.sessions(_LISTED)]
 
 
+def _models(notebook: Notebook) -> Iterable[str]:
+    """The models of the settings, and those that were asked in this session."""
+    configured = notebook.config.settings()
+    served = [name for endpoint in configured.endpoints.values() for name in endpoint.models]
+    asked = [node.name for node in notebook.session.dag if node.role == "llm"]
+    return dict.fromkeys(name for name in (configured.get("model"), *served, *asked) if name)
+
+
+def _providers(notebook: Notebook) -> Iterable[str]:
+    return known_providers(notebook.config.settings().endpoints)
+
+
 def _tools(notebook: Notebook) -> Iterable[str]:
     variables = notebook.shell.user_ns
     functions = (n for n, v in variables.items() if callable(v) and not n.startswith("_"))
     return [*notebook.session.tools.names, *functions, "none"]
+
+
+def _extra_tools(notebook: Notebook) -> Iterable[str]:
+    from op_jupyter.notebook.toolbox import EXTRA  # with all schemas, so not before it is needed
+
+    offered = notebook.session.tools.names
+    return [f"{'-' if name in offered else '+'}{name}" for name in EXTRA]
+
+
+def _nodes(notebook: Notebook) -> Iterable[str]:
+    return [node.id for node in notebook.session.dag][-_NODES:]
+
+
+def _spine(notebook: Notebook) -> Iterable[str]:
+    return [node.id for node in notebook.session.dag.spine()][-_NODES:]
 
 
 def _worktrees(notebook: Notebook) -> Iterable[str]:
@@ -86,23 +121,23 @@ def _skills(notebook: Notebook) -> Iterable[str]:
 
 
 _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
-    "resume id": _sessions,
-    "show node": lambda notebook: [node.id for node in notebook.session.dag],
-    "rewind node": lambda notebook: [node.id for node in notebook.session.dag.spine()],
-    "forget rule": lambda notebook: [
-        r for listed in notebook.session.rules.values() for r in listed
+    "session": _sessions,
+    "node": _nodes,
+    "spine": _spine,
+    "turn": lambda notebook: list(notebook.session.dag.turns),
+    "job": lambda notebook: [job.id for job in notebook.jobs],
+    "card": lambda notebook: [card.id for card in notebook.session.pending_cards()],
+    "rule": lambda notebook: [
+        rule for listed in notebook.session.rules.values() for rule in listed
     ],
-    "approve id": lambda notebook: [card.id for card in notebook.session.pending_cards()],
-    "reject id": lambda notebook: [card.id for card in notebook.session.pending_cards()],
-    "undo turn": lambda notebook: list(notebook.session.dag.turns),
-    "mode mode": lambda _notebook: ("read_only", "accept_edits", "auto"),
-    "worktree action": lambda _notebook: ("merge", "drop"),
-    "--worktree": _worktrees,
-    "--session": _sessions,
-    "--tools": _tools,
-    "--skill": _skills,
-    "--no-skill": _skills,
+    "model": _models,
+    "provider": _providers,
+    "tool": _tools,
+    "extra tool": _extra_tools,
+    "skill": _skills,
+    "worktree": _worktrees,
 }
+"""How the values are listed that a flag's `kind` names."""
 
 
 def completers(notebook: Notebook) -> dict[str, Callable[[Any, Any], list[str]]]:

@@ -25,10 +25,10 @@ from op_jupyter.notebook.result import TurnResult
 
 @arguments(
     "%agent",  # the help's usage line adds the first %
-    flag("--session", metavar="ID", help="Run this cell in another session."),
+    flag("--session", kind="session", metavar="ID", help="Run this cell in another session."),
     flag("--fresh", action="store_true", help="Begin a new session with this cell."),
-    flag("--model", metavar="M", help="Ask this model."),
-    flag("--provider", metavar="P", help="Ask this model service."),
+    flag("--model", kind="model", metavar="M", help="Ask this model."),
+    flag("--provider", kind="provider", metavar="P", help="Ask this model service."),
     flag(
         "--mode",
         choices=CHOICES["mode"],
@@ -36,12 +36,14 @@ from op_jupyter.notebook.result import TurnResult
     ),
     flag(
         "--tools",
+        kind="tool",
         metavar="A,B",
         type=names_list,
         help="Offer these tools alone, functions of the notebook among them; or none.",
     ),
     flag(
         "--skill",
+        kind="skill",
         metavar="A,B",
         type=names_list,
         default=(),
@@ -49,6 +51,7 @@ from op_jupyter.notebook.result import TurnResult
     ),
     flag(
         "--no-skill",
+        kind="skill",
         metavar="A,B",
         type=names_list,
         default=(),
@@ -59,6 +62,7 @@ from op_jupyter.notebook.result import TurnResult
     flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
     flag(
         "--worktree",
+        kind="worktree",
         metavar="NAME",
         nargs="?",
         const="",

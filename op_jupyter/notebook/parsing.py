@@ -35,15 +35,34 @@ class _Help(argparse.Action):
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One argument, in argparse's words."""
+    """One argument, in argparse's words.
+
+    Attributes:
+        kind: what its value names ("session", "node", …), for completion; "": nothing known.
+    """
 
     names: tuple[str, ...]
     options: dict[str, Any]
+    kind: str = ""
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether something has to follow it."""
+        return "action" not in self.options
+
+    @property
+    def positional(self) -> bool:
+        """Whether it is told by its place, not by its name."""
+        return not self.names[0].startswith("-")
 
 
-def flag(*names: str, **options: Any) -> Flag:
-    """An argument for `arguments`; takes what `ArgumentParser.add_argument` takes."""
-    return Flag(names, options)
+def flag(*names: str, kind: str = "", **options: Any) -> Flag:
+    """An argument for `arguments`; takes what `ArgumentParser.add_argument` takes.
+
+    Args:
+        kind: what its value names, as `notebook.completion` knows it.
+    """
+    return Flag(names, options, kind)
 
 
 _HELP: Final = flag("-h", "--help", nargs=0, action=_Help, help="Show this text.")

@@ -57,6 +57,11 @@ class ProviderChoice:
     profile: EndpointProfile | None = None
 
 
+def known_providers(endpoints: Mapping[str, Endpoint]) -> tuple[str, ...]:
+    """Every name that `resolve_provider` takes, with *endpoints* of the settings."""
+    return tuple(dict.fromkeys((*BUILT_IN, *_SERVERS, *endpoints)))
+
+
 def resolve_provider(
     name: str | None,
     model: str | None,

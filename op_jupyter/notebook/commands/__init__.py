@@ -1,0 +1,77 @@
+"""What ``%agent WORD`` does: one table of commands, each a function with a parser and a manual."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import Final
+
+from op_jupyter.errors import UsageError
+from op_jupyter.notebook.commands import files, jobs, line, offers, permissions, sessions
+from op_jupyter.notebook.commands.base import Command, Said, command
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.parsing import parse
+
+__all__ = ["COMMANDS", "TOPICS", "Command", "Said", "run_command"]
+
+
+def run_command(notebook: Notebook, typed: str) -> Said:
+    """Run the command that *typed* names; an empty line asks for the status.
+
+    Raises:
+        UsageError: there is no such command, or it is used wrongly.
+        HelpWanted: ``--help`` was asked for.
+    """
+    word, _, rest = typed.strip().partition(" ")
+    word = "help" if word in ("-h", "--help") else word or "status"
+    wanted = COMMANDS.get(word)
+    if wanted is None:
+        near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+        meant = f" (did you mean `%agent {near[0]}`?)" if near else ""
+        raise UsageError(
+            f"%agent has no command {word!r}{meant}; `%agent help` lists them. To send a prompt, "
+            "write it under %%agent in a cell of its own"
+        )
+    rest = rest.strip()
+    if wanted.verbatim and rest and rest != "-h" and not rest.startswith("--"):
+        return wanted(notebook, argparse.Namespace(**{wanted.flags[0].names[0]: rest}))
+    return wanted(notebook, parse(wanted, rest))
+
+
+@command("help")
+def show_help(_notebook: Notebook, _args: argparse.Namespace) -> Said:
+    """List the commands."""
+    lines = [f"%agent {word:<12} {summary(each)}" for word, each in COMMANDS.items()]
+    return Said(
+        "Write a prompt under %%agent in a cell of its own (`%%agent --help` shows its flags).\n"
+        + "\n".join(lines)
+        + "\n%agent WORD --help tells more of each."
+    )
+
+
+def summary(wanted: Command) -> str:
+    """The first line of its manual."""
+    return (wanted.parser.description or "").strip().split("\n", 1)[0]
+
+
+TOPICS: Final[dict[str, tuple[Command, ...]]] = {
+    "Sessions": (sessions.status, sessions.sessions, sessions.new, sessions.resume),
+    "What happened": (line.history, line.dag, line.show),
+    "The conversation": (line.compact, line.rewind),
+    "Files": (files.undo, files.worktrees, files.worktree),
+    "Agents and turns": (jobs.agents, jobs.jobs, jobs.wait, jobs.cancel),
+    "Permissions": (
+        permissions.mode,
+        permissions.allow,
+        permissions.deny,
+        permissions.forget,
+        permissions.permissions,
+        permissions.approve,
+        permissions.reject,
+    ),
+    "What a turn works with": (offers.tools,),
+    "Help": (show_help,),
+}
+COMMANDS: Final[dict[str, Command]] = {
+    each.word: each for commands in TOPICS.values() for each in commands
+}

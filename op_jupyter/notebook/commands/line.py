@@ -1,0 +1,107 @@
+"""What happened in the session, and where its conversation goes on."""
+
+from __future__ import annotations
+
+import argparse
+
+from op_jupyter.core.compaction import rewind_target
+from op_jupyter.engine.compaction import CompactionStart
+from op_jupyter.engine.loop import run_sync
+from op_jupyter.engine.prompts import prompt_text, request_of
+from op_jupyter.engine.undo import changed_since, told
+from op_jupyter.errors import TurnFailed
+from op_jupyter.notebook.commands.base import Said, command, find_node, node_line
+from op_jupyter.notebook.commands.files import UNDO_FLAGS, undo_these
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.parsing import flag
+from op_jupyter.views.details import details_text
+from op_jupyter.views.terminal import session_lines
+from op_jupyter.views.text import count, visible
+
+
+@command("history")
+def history(notebook: Notebook, _args: argparse.Namespace) -> Said:
+    """Show the active line: prompts and answers, with the ids that `show` and `rewind` take."""
+    spine = notebook.session.dag.spine()
+    if not spine:
+        return Said("Nothing has happened in this session yet.")
+    width = max(len(node.id) for node in spine)
+    return Said("\n".join(f"{node.id:<{width}}  {node_line(node)}" for node in spine))
+
+
+@command("dag")
+def dag(notebook: Notebook, _args: argparse.Namespace) -> Said:
+    """Draw everything that ran in this session."""
+    from op_jupyter.views.svg import session_svg
+
+    graph = notebook.session.dag
+    if not len(graph):
+        return Said("Nothing has happened in this session yet.")
+    drawing = session_svg(graph)
+    return Said("\n".join(session_lines(graph)), f'<div style="overflow-x:auto">{drawing}</div>')
+
+
+@command(
+    "show",
+    flag("node", kind="node", help="Id of the node, or as much of its beginning as is unique."),
+    flag("--prompt", action="store_true", help="What the model was sent, for model calls."),
+)
+def show(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Show one node: what went in and what came out, or the prompt of a model call."""
+    session = notebook.session
+    node = find_node(session.dag, args.node)
+    if args.prompt:
+        request, proven = request_of(session.dag, node.id, session.store.read_blob)
+        doubt = "" if proven else "(not proven: it no longer hashes to what was sent)\n"
+        return Said(visible(doubt + prompt_text(request)))
+    return Said(details_text(node, session.dag.decision_of(node)))
+
+
+@command(
+    "compact",
+    flag("--model", kind="model", metavar="M", help="Have this model write the summary."),
+    flag("--provider", kind="provider", metavar="P", help="Have this model service write it."),
+)
+def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Replace the conversation by a summary; `rewind` to the summary brings it back."""
+    session = notebook.session
+    runtime = notebook.service(provider=args.provider).runtime
+    start = CompactionStart(runtime, session.tools, args.model)
+    turn_id, outcome = run_sync(session.compact, start)
+    if outcome.status != "completed":
+        code = outcome.code or "failed"
+        raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=turn_id)
+    summary = session.dag.node(str(session.dag.head))
+    covered = count(len(summary.input["covers"]), "node")
+    return Said(
+        f"A summary stands for {covered} now. `%agent rewind {summary.id}` takes it back.\n\n"
+        f"{visible(outcome.text)}"
+    )
+
+
+@command(
+    "rewind",
+    flag(
+        "node",
+        kind="spine",
+        help="Id of a prompt or an answer, or as much of its beginning as is unique.",
+    ),
+    flag("--files", action="store_true", help="Put files back to what they were then, too."),
+    *UNDO_FLAGS,
+)
+def rewind(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Go on from before a prompt or after an answer; what came later keeps a branch of its own."""
+    session = notebook.session
+    node, left = find_node(session.dag, args.node), session.dag.head
+    rewind_target(session.dag, node.id)  # refuses what is no part of the conversation
+    files = ""
+    if args.files:
+        undone = undo_these(session, changed_since(session, node.id), args)
+        files = f"\n{told(undone)}"
+        if undone.denied:
+            return Said(f"The conversation stays as it is.{files}")
+    target = run_sync(session.rewind, node.id)
+    if target == left:
+        return Said(f"The conversation already ends there.{files}")
+    where = "at its beginning" if target is None else f"after {node_line(session.dag.node(target))}"
+    return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.{files}")

@@ -1,0 +1,100 @@
+"""Which session this notebook works in, and what holds for it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from op_jupyter.bootstrap import EVERYTHING
+from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
+from op_jupyter.notebook.notebook import Notebook
+from op_jupyter.notebook.parsing import flag
+from op_jupyter.store.base import SessionInfo
+from op_jupyter.views.text import count, one_line
+
+
+@command("status")
+def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
+    """Show the session, the model, the mode, and where each setting comes from."""
+    session, dag = notebook.session, notebook.session.dag
+    chosen = notebook.config.settings()
+    lines = [f"session      {session.session_id} ({count(len(dag.turns), 'turn')})"]
+    if (folder := notebook.store.path(session.session_id)) is not None:
+        lines.append(f"folder       {folder}")
+    lines.append(f"workspace    {session.workspace}")
+    lines.append(f"mode         {session.permission_mode}")
+    lines.append(f"sandbox      {session.sandbox}")
+    lines.append(f"tools        {', '.join(session.tools.names) or 'none'}")
+    if skills := notebook.skills.read().skills:
+        lines.append(f"skills       {', '.join(skill.name for skill in skills)}")
+    for name, setting in chosen.values.items():
+        if name not in ("mode", "home"):
+            lines.append(f"{name:<12} {setting.value} (from {setting.origin})")
+    lines += [f"note         {note}" for note in _notes(notebook)]
+    earlier = notebook.earlier()
+    if earlier is not None:
+        lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` goes on with it")
+    return Said("\n".join(lines), metadata=named(session.session_id))
+
+
+def _notes(notebook: Notebook) -> list[str]:
+    kept = notebook.session.store.status
+    notes = [*kept.repaired, kept.read_only, kept.git_behind]
+    if notebook.session.allow_everything:
+        notes.append(EVERYTHING)
+    if reason := notebook.lent.why_no_clicks():
+        notes.append(f"cards cannot be clicked while a cell runs: {reason}; answer by text")
+    if dropped := notebook.session.trace.dropped_signals:
+        notes.append(f"{count(dropped, 'trace signal')} dropped: the exporter is slow or broken")
+    notes += notebook.skills.read().warnings
+    return [note for note in notes if note]
+
+
+def _session_words(info: SessionInfo) -> str:
+    when = info.updated_at[:16].replace("T", " ")
+    title = f", {one_line(info.title, LABEL_CHARS)!r}" if info.title else ""
+    return f"{info.id}, {count(info.turns, 'turn')}, last used {when} UTC{title}"
+
+
+_SUB_AGENTS: Final = 200
+"""So many sessions of sub-agents may be newer; `%agent agents` lists those, of one session."""
+
+
+@command(
+    "sessions",
+    flag("--limit", type=int, default=20, help="How many; the newest first."),
+)
+def sessions(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """List the sessions there are."""
+    here = notebook.session.session_id
+    found = notebook.store.sessions(args.limit + _SUB_AGENTS)
+    listed = [info for info in found if info.source != "agent"][: args.limit]
+    if not listed:
+        return Said("There are no sessions yet; a %%agent cell makes the first.")
+    lines = [f"{'*' if info.id == here else ' '} {_session_words(info)}" for info in listed]
+    return Said("\n".join(lines))
+
+
+@command("new")
+def new(notebook: Notebook, _args: argparse.Namespace) -> Said:
+    """Begin a new session in this notebook; the old one stays in the list."""
+    handle = notebook.new()
+    return Said("A new session has begun.", metadata=named(handle.session_id))
+
+
+@command(
+    "resume",
+    flag(
+        "id",
+        kind="session",
+        nargs="?",
+        help="Which one; without it the latest one of this notebook.",
+    ),
+)
+def resume(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Go on with an earlier session."""
+    handle = notebook.resume(args.id)
+    dag = handle.agent.dag
+    lines = [f"Resumed, with {count(len(dag.turns), 'turn')}. Nothing was run again."]
+    lines += [f"note: {note}" for note in handle.agent.store.status.repaired]
+    return Said("\n".join(lines), metadata=named(handle.session_id))
