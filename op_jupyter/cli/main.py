@@ -1,60 +1,85 @@
-"""The command `op-jupyter`.
-
-Exit codes: 0 it worked; 1 it did not, and one line on stderr says why; 2 the command line is
-wrong; 130 interrupted.
-"""
+"""The command `op-jupyter`: its commands, and how each of them ends."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from op_jupyter import __version__
-from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.cli.exit_codes import ExitCode, code_of
+from op_jupyter.cli.frame import (
+    Command,
+    CommandParser,
+    Commands,
+    add_json,
+    add_session,
+    parse,
+    positive,
+)
 from op_jupyter.errors import OpenProgramError
 
-FAILED: Final = 1
-WRONG: Final = 2
-INTERRUPTED: Final = 130
-
-Command = Callable[[argparse.Namespace], None]
+PROGRAM: Final = "op-jupyter"
+SHELLS: Final = ("bash", "zsh", "fish")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    args = parser().parse_args(argv)
-    command: Command = args.command
+    top = parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow, and reads the answer
+        import argcomplete
+
+        argcomplete.autocomplete(top)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may know ASCII alone
+    args = parse(top, sys.argv[1:] if argv is None else argv)
     try:
-        command(args)
+        code = _run(args)
         sys.stdout.flush()
-    except BadCommandLine as error:
-        print(f"op-jupyter: {error.message}", file=sys.stderr)
-        return WRONG
-    except OpenProgramError as error:
-        print(f"op-jupyter: {error.message}", file=sys.stderr)
-        return FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return ExitCode.OK
+    return code
 
 
-def parser() -> argparse.ArgumentParser:
+def _run(args: argparse.Namespace) -> int:
+    command: Command = args.command
+    try:
+        return command(args) or ExitCode.OK
+    except OpenProgramError as error:
+        code = code_of(error)
+        if getattr(args, "json", False):
+            said = {"type": type(error).__name__, "message": error.message, "exit_code": code}
+            print(json.dumps({"error": said}), file=sys.stderr)
+        else:
+            print(f"{PROGRAM}: {error.message}", file=sys.stderr)
+        return code
+
+
+def parser() -> CommandParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
-        prog="op-jupyter",
+    top = CommandParser(
+        prog=PROGRAM,
         description="Agents in Jupyter notebooks, and the sessions that they leave.",
-        allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"op-jupyter {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = top.add_commands()
+    _declare_running(commands)
+    _declare_reading(commands)
+    _declare_installing(commands)
+    _declare_help(commands)
+    return top
 
-    demo = _add(commands, "demo", _demo, "open the quickstart in JupyterLab")
+
+def _declare_running(commands: Commands) -> None:
+    demo = commands.add("demo", _demo, "open the quickstart in JupyterLab")
     demo.add_argument(
         "--headless",
         action="store_true",
@@ -69,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         help="folder for the notebook and its results (default: %(default)s)",
     )
 
-    run = _add(commands, "run", _run, "call a function of a file, in a session")
+    run = commands.add("run", _run_function, "call a function of a file, in a session")
     run.add_argument("target", metavar="FILE:FUNCTION", help="for example review.py:classify")
     run.add_argument(
         "--arg",
@@ -83,17 +108,18 @@ def parser() -> argparse.ArgumentParser:
         "--resume",
         metavar="ID",
         help="the session to go on with (default: a new one, whose id is printed)",
+    ).completer = _session_ids  # type: ignore[attr-defined]  # where argcomplete looks for it
+
+
+def _declare_reading(commands: Commands) -> None:
+    sessions = commands.add("sessions", _sessions, "list the stored sessions, newest first")
+    sessions.add_argument(
+        "--limit", type=positive, metavar="N", default=None, help="how many (default: all)"
     )
+    add_json(sessions)
 
-    local = commands.add_parser("local", help="the tiny model that runs on this machine")
-    local_commands = local.add_subparsers(metavar="COMMAND", required=True)
-    _add(local_commands, "install", _local_install, "fetch the model's file")
-
-    sessions = _add(commands, "sessions", _sessions, "list the stored sessions, newest first")
-    sessions.add_argument("--json", action="store_true", help="as a JSON list")
-
-    show = _add(commands, "show", _show, "show a session, a node of it, or its prompts")
-    show.add_argument("id", metavar="ID", help="session id")
+    show = commands.add("show", _show, "show a session, a node of it, or its prompts")
+    add_session(show, _session_ids)
     show.add_argument("--node", metavar="NODE", help="only this node, in full")
     show.add_argument(
         "--prompt",
@@ -101,27 +127,45 @@ def parser() -> argparse.ArgumentParser:
         help="what the model was sent: by that node, or by every model call",
     )
 
-    kernel = commands.add_parser("kernel", help='the kernel "Python 3 (OpenProgram)"')
-    kernel_commands = kernel.add_subparsers(metavar="COMMAND", required=True)
-    install = _add(kernel_commands, "install", _kernel_install, "make it known to Jupyter")
+
+def _declare_installing(commands: Commands) -> None:
+    local = commands.group("local", "the tiny model that runs on this machine")
+    local.add("install", _local_install, "fetch the model's file")
+
+    kernel = commands.group("kernel", 'the kernel "Python 3 (OpenProgram)"')
+    install = kernel.add("install", _kernel_install, "make it known to Jupyter")
     install.add_argument(
         "--prefix", type=Path, metavar="DIR", help="environment to install into (default: yours)"
     )
-    return top
+
+    completion = commands.add(
+        "completion",
+        _completion,
+        "print what makes a shell complete these commands and ids",
+        f'For bash, put `eval "$({PROGRAM} completion bash)"` into ~/.bashrc; for zsh the same '
+        f"with zsh into ~/.zshrc, after compinit; for fish, "
+        f"`{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish`.",
+    )
+    completion.add_argument("shell", choices=SHELLS, help="which shell")
 
 
-def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    command: Command,
-    summary: str,
-) -> argparse.ArgumentParser:
-    added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-    added.set_defaults(command=command)
-    return added
+def _declare_help(commands: Commands) -> None:
+    help_ = commands.add("help", _help, "tell what there is, or all about one command")
+    help_.add_argument(
+        "words", nargs="*", metavar="COMMAND", help="for example: kernel install"
+    ).completer = (  # type: ignore[attr-defined]  # where argcomplete looks for it
+        lambda prefix, **_more: [name for name in commands.by_name if name.startswith(prefix)]
+    )
+    help_.add_argument("--markdown", action="store_true", help="everything, as docs/cli.md has it")
 
 
 # Each command imports what it needs: `op-jupyter --help` should not load a store or Jupyter.
+
+
+def _session_ids(prefix: str, **more: object) -> list[str]:
+    from op_jupyter.cli.ids import complete_session
+
+    return complete_session(prefix, **more)
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -130,7 +174,7 @@ def _demo(args: argparse.Namespace) -> None:
     run_demo(args.out, csv=args.csv, headless=args.headless)
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run_function(args: argparse.Namespace) -> None:
     from op_jupyter.cli.run import run
 
     run(args.target, args.arg, args.session)
@@ -143,27 +187,39 @@ def _local_install(args: argparse.Namespace) -> None:
 
 
 def _sessions(args: argparse.Namespace) -> None:
-    from op_jupyter.bootstrap import default_store
     from op_jupyter.cli import sessions
 
-    store = default_store()
-    print(sessions.sessions_json(store) if args.json else sessions.sessions_text(store))
+    sessions.list_sessions(args.limit, as_json=args.json)
 
 
 def _show(args: argparse.Namespace) -> None:
     from op_jupyter.bootstrap import default_store
     from op_jupyter.cli import sessions
+    from op_jupyter.cli.ids import session_id
 
     store = default_store()
+    wanted = session_id(store, args.id)
     if args.prompt:
-        print(sessions.prompts_text(store, args.id, args.node))
+        print(sessions.prompts_text(store, wanted, args.node))
     elif args.node is not None:
-        print(sessions.node_text(store, args.id, args.node))
+        print(sessions.node_text(store, wanted, args.node))
     else:
-        print(sessions.session_text(store, args.id))
+        print(sessions.session_text(store, wanted))
 
 
 def _kernel_install(args: argparse.Namespace) -> None:
     from op_jupyter.cli.kernelspec import install
 
     print(f"The kernel is in {install(args.prefix)}")
+
+
+def _completion(args: argparse.Namespace) -> None:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode([PROGRAM], shell=args.shell))
+
+
+def _help(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.reference import help_text, markdown
+
+    print(markdown(parser()) if args.markdown else help_text(parser(), args.words))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Final
 
+from op_jupyter.bootstrap import default_store
+from op_jupyter.cli.output import print_json, print_table
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.updates import node_view
@@ -19,28 +19,24 @@ from op_jupyter.views.words import LOOKS
 _TITLE_CHARS: Final = 60
 _LABEL_CHARS: Final = 70
 _ALL: Final = 1_000_000
+_COLUMNS: Final = ("session", "last used (UTC)", "turns", "status", "title")
 
 
-def sessions_text(store: Store) -> str:
-    """A line for each session, the newest first."""
-    rows = [_session_row(info) for info in store.sessions(limit=_ALL)]
-    if not rows:
-        return "There are no sessions yet; a %%agent cell makes the first."
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+def list_sessions(limit: int | None = None, *, as_json: bool = False) -> None:
+    """Print the sessions, the newest first."""
+    listed = default_store().sessions(_ALL if limit is None else limit)
+    if as_json:
+        print_json(listed)
+    elif listed:
+        print_table(_COLUMNS, [_row(info) for info in listed])
+    else:
+        print("There are no sessions yet; a %%agent cell makes the first.")
 
 
-def _session_row(info: SessionInfo) -> tuple[str, ...]:
+def _row(info: SessionInfo) -> tuple[str, ...]:
     when = info.updated_at[:16].replace("T", " ")
     title = one_line(info.title, _TITLE_CHARS)
     return info.id, when, count(info.turns, "turn"), info.last_status, title
-
-
-def sessions_json(store: Store) -> str:
-    """The same for programs: a JSON list."""
-    listed = [asdict(info) for info in store.sessions(limit=_ALL)]
-    return json.dumps(listed, indent=2, ensure_ascii=False)
 
 
 def session_text(store: Store, session_id: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag, Repair
@@ -124,6 +124,21 @@ def describe_repair(dag: Dag, repair: Repair) -> tuple[str, ...]:
         count = len(repair.nodes)
         said.append(f"{count} unfinished node{'s are' if count > 1 else ' is'} interrupted now")
     return tuple(said)
+
+
+def session_named(given: str, known: Sequence[str]) -> str:
+    """The one of *known* that *given* names: as a whole, or by a beginning that is unique.
+
+    Raises:
+        UnknownSession: it names none, or more than one.
+    """
+    found = [each for each in known if each.startswith(given)] if given else []
+    if given in found or len(found) == 1:
+        return given if given in found else found[0]
+    if not found:
+        raise unknown_session(given, known, "here")
+    some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    raise UnknownSession(f"{len(found)} sessions begin with {given!r}: {some}", nearest=found[:5])
 
 
 def unknown_session(session_id: str, known: Iterable[str], where: str) -> UnknownSession:

@@ -34,12 +34,13 @@ def session_id(home: Path) -> str:
     [
         "",
         "nonsense",
-        "doctor",
         "demo --head",
         "demo --fast",
         "local",
         "local remove",
         "sessions --verbose",
+        "sessions --limit 0",
+        "completion tcsh",
         "show",
         "show a b",
         "kernel",
@@ -97,18 +98,23 @@ def test_a_node_and_its_prompt_are_shown(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "code"),
     [
-        (["show", "s-ome"], "s-one"),
-        (["show", "../etc"], "not a session id"),
-        (["show", "s-one", "--node", "nope"], "has no node 'nope'"),
-        (["demo", "--headless", "--csv", "none.csv"], "No such file"),
+        (["show", "s-ome"], "s-one", 3),
+        (["show", "../etc"], "not a session id", 2),
+        (["show", "s-one", "--node", "nope"], "has no node 'nope'", 3),
+        (["demo", "--headless", "--csv", "none.csv"], "No such file", 1),
+        (["help", "nonsense"], "has no command 'nonsense'", 2),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_1(
-    session_id: str, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+def test_an_error_is_one_line_and_an_exit_code_of_its_kind(
+    session_id: str,
+    arguments: list[str],
+    words: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(arguments) == 1
+    assert main(arguments) == code
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -145,7 +151,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(session_id: str) -> None:
 def test_help_loads_neither_a_store_nor_jupyter() -> None:
     code = (
         "import sys; from op_jupyter.cli.main import parser; parser();"
-        "print([m for m in ('git', 'jupyter_client', 'pandas', 'nbformat') if m in sys.modules])"
+        "heavy = ('git', 'jupyter_client', 'pandas', 'nbformat', 'rich', 'argcomplete');"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
