@@ -171,5 +171,5 @@ def test_a_file_that_cannot_be_imported_is_told(
 
 
 def test_an_unsafe_session_id_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("nothing", "--session", "../up") == 1
+    assert run("nothing", "--session", "../up") == 2
     assert "is not a session id" in capsys.readouterr().err
