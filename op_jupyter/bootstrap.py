@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +124,27 @@ def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None
         )
     path = beside.with_suffix(".cassette") if named is None and beside else Path(named or "")
     cassette = FileCassette(workspace / path.expanduser())
-    folders = Folders.of(workspace=workspace.resolve(), home=Path.home().resolve())
+    folders = _folders(chosen, workspace)
     redactor = Redactor(secrets_of(os.environ))
     decisions = RecordedDecisions(cassette, mode, folders=folders, redactor=redactor)
     return Replay(cassette, mode, folders, redactor, decisions)
+
+
+def _folders(chosen: Settings, workspace: Path) -> Folders:
+    """What a recording must not tell of this machine, under all the names that it has."""
+    from op_jupyter.store.sessions import default_root
+
+    home = chosen.get("home")
+    return Folders.of(
+        workspace=_names(workspace),
+        home=_names(Path.home()),
+        sessions=_names(default_root() if home is None else Path(home).expanduser()),
+        temp=_names(Path(tempfile.gettempdir()), Path("/tmp")),
+    )
+
+
+def _names(*paths: Path) -> tuple[Path, ...]:
+    return (*(path.resolve() for path in paths), *(path.absolute() for path in paths))
 
 
 def create_runtime(

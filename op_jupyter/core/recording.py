@@ -3,8 +3,10 @@
 A recording made on one machine has to be found on another, in another folder, on another day.
 So a canonical request holds what decides the answer (model, system, tools, messages, format)
 and nothing of the machine: paths become placeholders, tool-call ids are numbered in order of
-appearance, the session's id, memory addresses and the kernel's temporary files are masked, and
-the sections of the world state that describe the machine are left out, as is thinking.
+appearance, the session's id, memory addresses, random names of temporary files and the places
+of the kernel and of Python's libraries are masked, and the sections of the world state that
+describe the machine are left out, as is thinking.  An image that a tool returned counts by its
+kind alone: every version of a plotting library draws other bytes.
 """
 
 from __future__ import annotations
@@ -41,31 +43,66 @@ _KEY_LENGTH: Final = 16
 _SECTIONS: Final = re.compile(r"<(?P<name>\w+)>\n.*?\n</(?P=name)>(?:\n\n|\Z)", re.DOTALL)
 _MASKED: Final = (
     (re.compile(r"\bat 0x[0-9a-fA-F]{6,16}\b"), "at 0x…"),
-    (re.compile(r"\S*ipykernel_\d+[\\/]\d+\.py"), "<cell>"),
+    (re.compile(r"[^\s\"'(]*ipykernel_\d+[\\/]\d+\.py"), "<cell>"),
+    (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
+    (re.compile(r"\bCell In ?\[\d+\]"), "<cell>"),
+    # What `tempfile` makes up: eight characters, in a temporary folder.
+    (re.compile(r"(?<=⟨temp⟩)([\\/][^\s\"'\\/]*?)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1tmp…"),
+    (re.compile(r"[^\s\"'(]*[\\/](?:site|dist)-packages(?=[\\/])"), "⟨packages⟩"),
+    (re.compile(r"[^\s\"'(]*[\\/]lib[\\/]python3\.\d+(?=[\\/])"), "⟨python⟩"),
 )
+_SESSION: Final = "⟨session⟩"
+_MADE_ID: Final = re.compile(r"(?=.*\d).{6,}", re.DOTALL)
+"""What a session's id looks like that was made up; a name like ``sales`` stays in texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders of this machine, and the placeholders that stand for them in a recording."""
+    """Folders of this machine, and the placeholders that stand for them in a recording.
+
+    Several folders may share a placeholder; the first of them is what it means here.
+    """
 
     folders: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *, workspace: PurePath, home: PurePath) -> Folders:
-        """The two folders that show up in prompts; pass them resolved."""
-        folders = {str(home): "⟨home⟩", str(workspace): "⟨workspace⟩"}
-        return cls({path: mark for path, mark in folders.items() if len(PurePath(path).parts) > 1})
+    def of(
+        cls,
+        *,
+        workspace: PurePath | Sequence[PurePath],
+        home: PurePath | Sequence[PurePath],
+        sessions: PurePath | Sequence[PurePath] = (),
+        temp: PurePath | Sequence[PurePath] = (),
+    ) -> Folders:
+        """The folders that show up in prompts, each with the other names that it has.
+
+        Where folders are the same, the first argument wins.
+        """
+        named = (
+            ("⟨workspace⟩", workspace),
+            ("⟨home⟩", home),
+            ("⟨sessions⟩", sessions),
+            ("⟨temp⟩", temp),
+        )
+        folders: dict[str, str] = {}
+        for mark, paths in named:
+            for path in [paths] if isinstance(paths, PurePath) else paths:
+                if len(path.parts) > 1:
+                    folders.setdefault(str(path), mark)
+        return cls(folders)
 
     def hide(self, text: str) -> str:
         """*text* with the folders replaced, the longest first."""
         for path in sorted(self.folders, key=len, reverse=True):
-            text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.folders[path], text)
+            if path in text:  # most texts hold none
+                name = rf"(?<![\w.~-]){re.escape(path)}(?![\w-]|\.\w)"
+                text = re.sub(name, self.folders[path], text)
         return text
 
     def show(self, text: str) -> str:
         """Inverse of `hide`, on this machine."""
-        for path, mark in self.folders.items():
+        meant = {mark: path for path, mark in reversed([*self.folders.items()])}
+        for mark, path in meant.items():
             text = text.replace(mark, path)
         return text
 
@@ -110,16 +147,22 @@ def request_key(canonical: Mapping[str, Any]) -> str:
 
 
 def reply_to_recording(done: ResponseDone, request: ModelRequest, folders: Folders) -> Recording:
-    """What is kept of *done*, the reply to *request*; only its paths are replaced."""
-    ids = _numbers_in(request)
-    content = [_canonical_block(block, folders.hide, ids) for block in done.message.content]
+    """What is kept of *done*, the reply to *request*: its paths and ids are replaced."""
+    ids, hide = _numbers_in(request), _hider(request.session_key, folders)
+    content = [_canonical_block(block, hide, ids) for block in done.message.content]
     usage = {"input_tokens": done.usage.input_tokens, "output_tokens": done.usage.output_tokens}
     return Recording(content, done.stop_reason, done.model, usage)
 
 
-def reply_from_recording(recording: Recording, folders: Folders) -> ResponseDone:
-    """The reply again, with the paths of this machine and the numbered ids."""
-    blocks = [_restored(block) for block in map_texts(list(recording.content), folders.show)]
+def reply_from_recording(
+    recording: Recording, folders: Folders, session_key: str = ""
+) -> ResponseDone:
+    """The reply again, with the paths and the session of this run and the numbered ids."""
+
+    def show(text: str) -> str:
+        return folders.show(text).replace(_SESSION, session_key or _SESSION)
+
+    blocks = [_restored(block) for block in map_texts(list(recording.content), show)]
     return ResponseDone(
         Message("assistant", tuple(blocks)),
         recording.stop_reason,  # type: ignore[arg-type]  # a stop reason when it was recorded
@@ -135,11 +178,11 @@ def reply_in_history(recording: Recording) -> dict[str, Any]:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The JSON *value* with every text in it changed, but no keys of objects."""
+    """The JSON *value* with every text in it changed, names of members included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: map_texts(item, change) for key, item in value.items()}
+        return {change(key): map_texts(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [map_texts(item, change) for item in value]
     return value
@@ -170,12 +213,18 @@ def _numbers_in(request: ModelRequest) -> _Numbers:
 
 
 def _cleaner(session_key: str, folders: Folders) -> Callable[[str], str]:
-    def clean(text: str) -> str:
-        if session_key:
-            text = text.replace(session_key, "⟨session⟩")
-        return folders.hide(_mask(text))
+    hide = _hider(session_key, folders)
+    return lambda text: _mask(hide(text))
 
-    return clean
+
+def _hider(session_key: str, folders: Folders) -> Callable[[str], str]:
+    """Puts placeholders in place of folders, and of the session's id where it was made up."""
+    # A sub-agent's session is called `parent.agent`; each may tell of the other.
+    ids = [name for name in (session_key, session_key.partition(".")[0]) if _MADE_ID.match(name)]
+    if not ids:
+        return folders.hide
+    own = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in ids))
+    return lambda text: own.sub(_SESSION, folders.hide(text))
 
 
 def _mask(text: str) -> str:
@@ -202,6 +251,8 @@ def _canonical_block(block: Block, clean: Callable[[str], str], ids: _Numbers) -
     match block:
         case TextBlock(text):
             return {"type": "text", "text": clean(text)}
+        case ImageBlock(media_type, ""):
+            return {"type": "image", "media_type": media_type}
         case ImageBlock(media_type, data):
             digest = hashlib.sha256(data.encode()).hexdigest()[:_KEY_LENGTH]
             return {"type": "image", "media_type": media_type, "sha256": digest}
@@ -217,10 +268,16 @@ def _canonical_block(block: Block, clean: Callable[[str], str], ids: _Numbers) -
                 "type": "tool_result",
                 "id": ids(block.tool_use_id),
                 "state": block.state,
-                "content": _canonical_blocks(block.content, clean, ids),
+                "content": _canonical_blocks(
+                    [_without_pixels(part) for part in block.content], clean, ids
+                ),
             }
         case OpaqueBlock():
             return dict(block.payload)
+
+
+def _without_pixels(block: TextBlock | ImageBlock) -> TextBlock | ImageBlock:
+    return ImageBlock(block.media_type, "") if isinstance(block, ImageBlock) else block
 
 
 def _restored(block: Mapping[str, Any]) -> Block:

@@ -126,7 +126,7 @@ class RecordedProvider:
         if self._mode in ("replay", "auto"):
             recording = self._cassette.find_reply(request_key(canonical))
             if recording is not None:
-                for delta in replayed(recording, self._folders):
+                for delta in replayed(recording, self._folders, request.session_key):
                     yield delta
                 return
             if self._mode == "replay":
@@ -206,9 +206,9 @@ def _capabilities(recorded: Mapping[str, Any] | None) -> Capabilities | None:
     return Capabilities(**{name: value for name, value in recorded.items() if name in known})
 
 
-def replayed(recording: Recording, folders: Folders) -> Iterator[ModelDelta]:
+def replayed(recording: Recording, folders: Folders, session_key: str = "") -> Iterator[ModelDelta]:
     """The stream of a recorded reply."""
-    done = reply_from_recording(recording, folders)
+    done = reply_from_recording(recording, folders, session_key)
     for index, block in enumerate(done.message.content):
         match block:
             case TextBlock(text):

@@ -32,8 +32,18 @@ from op_jupyter.core.recording import (
 )
 from op_jupyter.core.recording_diff import difference, nearest, title
 
-HERE = Folders.of(workspace=PurePosixPath("/home/ada/proj"), home=PurePosixPath("/home/ada"))
-THERE = Folders.of(workspace=PurePosixPath("/srv/ci/work"), home=PurePosixPath("/srv/ci"))
+HERE = Folders.of(
+    workspace=PurePosixPath("/home/ada/proj"),
+    home=PurePosixPath("/home/ada"),
+    sessions=PurePosixPath("/var/s"),
+    temp=PurePosixPath("/tmp"),
+)
+THERE = Folders.of(
+    workspace=PurePosixPath("/srv/ci/work"),
+    home=PurePosixPath("/srv/ci"),
+    sessions=PurePosixPath("/srv/ci/sessions"),
+    temp=PurePosixPath("/var/tmp/x"),
+)
 
 
 def key(*messages, folders=HERE, **values):
@@ -71,6 +81,16 @@ def test_ids_paths_thinking_and_session_do_not_change_the_key():
         ("object at 0x7f1122334455", "object at 0x55aa55aa55aa"),
         ("File /tmp/ipykernel_123/456.py:1", "File /tmp/ipykernel_9/8.py:1"),
         ("see /home/ada/.cache/x", "see /srv/ci/.cache/x"),
+        ("see /var/s/nb-1/x", "see /srv/ci/sessions/nb-1/x"),
+        ("in /tmp/tmpab_d12f3/a.csv", "in /var/tmp/x/tmp00000000/a.csv"),
+        ("in /tmp/made-tmpab_d12f3", "in /var/tmp/x/made-tmp00000000"),
+        ("Cell In[3], line 1", "Cell In[17], line 1"),
+        ("File <ipython-input-3-0a1b2c>:1", "File <ipython-input-9-ffffff>:1"),
+        (
+            'File "/usr/lib/python3/dist-packages/pandas/core/frame.py", line 7',
+            'File "/opt/env/lib/python3.13/site-packages/pandas/core/frame.py", line 7',
+        ),
+        ("/usr/lib/python3.11/json/decoder.py", "/opt/env/lib/python3.13/json/decoder.py"),
     ],
 )
 def test_traces_of_the_machine_in_a_text_do_not_change_the_key(one, other):
@@ -81,6 +101,23 @@ def test_the_session_id_in_a_text_does_not_change_the_key():
     assert key(user_text("in session-1"), session_key="session-1") == key(
         user_text("in session-2"), session_key="session-2"
     )
+
+
+def test_the_id_of_a_sub_agents_session_does_not_change_the_key_and_a_chosen_name_is_no_id():
+    parent = key(user_text("all of it is in nb-a1b2c3d4.worker-1"), session_key="nb-a1b2c3d4")
+    child = key(user_text("all of it is in nb-77777777.worker-1"), session_key="nb-77777777")
+    assert parent == child
+    assert key(user_text("plot sales"), session_key="sales") == key(
+        user_text("plot sales"), session_key="trip"
+    )
+
+
+def test_a_reply_that_tells_the_session_replays_in_another_one():
+    request = replace(BASE, session_key="nb-a1b2c3d4.worker-1")
+    recording = reply_to_recording(done(TextBlock("see nb-a1b2c3d4.worker-1")), request, HERE)
+    assert "a1b2" not in json.dumps(recording.content)
+    again = reply_from_recording(recording, HERE, "nb-77777777")
+    assert again.message.text == "see nb-77777777"
 
 
 def test_sections_about_the_machine_do_not_change_the_key_and_others_do():
@@ -129,16 +166,30 @@ def test_the_output_limit_does_not_change_the_key():
     assert canonical_request(replace(BASE, max_tokens=1), HERE) == canonical_request(BASE, HERE)
 
 
-def test_states_images_and_arguments_change_the_key():
-    def result(state="success", image="QQ==", arguments="{}"):
+def test_states_kinds_of_image_and_arguments_change_the_key():
+    def result(state="success", image="image/png", arguments="{}"):
         return key(
             user_text("a"),
             Message("assistant", (ToolUseBlock("t", "plot", arguments),)),
-            Message("user", (ToolResultBlock("t", (ImageBlock("image/png", image),), state),)),
+            Message("user", (ToolResultBlock("t", (ImageBlock(image, "QQ=="),), state),)),
         )
 
-    assert len({result(), result(state="denied"), result(image="Qg=="), result(arguments="{")}) == 4
+    others = (result(state="denied"), result(image="image/jpeg"), result(arguments="{"))
+    assert len({result(), *others}) == 4
     assert result(arguments='{"a": 1, "b": 2}') == result(arguments='{"b":2,"a":1}')
+
+
+def test_an_image_that_is_asked_about_counts_and_one_that_a_tool_drew_does_not():
+    """Every version of a plotting library draws other bytes."""
+
+    def asked(data):
+        return key(Message("user", (TextBlock("What is it?"), ImageBlock("image/png", data))))
+
+    def drawn(data):
+        return key(Message("user", (ToolResultBlock("t", (ImageBlock("image/png", data),)),)))
+
+    assert asked("QQ==") != asked("Qg==")
+    assert drawn("QQ==") == drawn("Qg==")
 
 
 def test_an_image_is_recorded_by_its_digest():
@@ -148,9 +199,31 @@ def test_an_image_is_recorded_by_its_digest():
 
 
 def test_a_folder_is_only_replaced_as_a_whole():
-    assert HERE.hide("/home/ada/proj /home/ada/project /home/adam") == (
-        "⟨workspace⟩ ⟨home⟩/project /home/adam"
+    assert HERE.hide("/home/ada/proj /home/ada/project /home/adam /mnt/home/ada ./home/ada") == (
+        "⟨workspace⟩ ⟨home⟩/project /home/adam /mnt/home/ada ./home/ada"
     )
+
+
+def test_a_folder_at_the_end_of_a_sentence_is_replaced():
+    said = "It is in /home/ada/proj. Or '/home/ada': file:///home/ada/a.csv, /home/ada/proj.old"
+    assert HERE.hide(said) == (
+        "It is in ⟨workspace⟩. Or '⟨home⟩': file://⟨home⟩/a.csv, ⟨home⟩/proj.old"
+    )
+
+
+def test_a_folder_with_several_names_is_one_placeholder_and_means_the_first():
+    names = [PurePosixPath("/private/tmp"), PurePosixPath("/tmp")]
+    folders = Folders.of(workspace=PurePosixPath("/w/x"), home=PurePosixPath("/h/y"), temp=names)
+    assert folders.hide("/tmp/a /private/tmp/a") == "⟨temp⟩/a ⟨temp⟩/a"
+    assert folders.show("⟨temp⟩/a") == "/private/tmp/a"
+
+
+def test_names_of_members_hide_folders_too():
+    arguments = json.dumps({"files": {"/home/ada/proj/a.csv": 1}})
+    recording = reply_to_recording(done(ToolUseBlock("t", "read", arguments)), BASE, HERE)
+    assert "/home/ada" not in json.dumps(recording.content)
+    again = reply_from_recording(recording, THERE).message.tool_uses[0]
+    assert json.loads(again.arguments) == {"files": {"/srv/ci/work/a.csv": 1}}
 
 
 def test_the_root_folder_is_never_hidden():
