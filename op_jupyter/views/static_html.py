@@ -59,7 +59,7 @@ def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
         "answer_markdown": visible(state["answer"]).strip() or failure_text(state),
         "status": outcome_word(state),
         "summary": summary_line(state),
-        "graph": {"nodes": _graph_nodes(with_call_labels(state))},
+        "graph": {"nodes": graph_nodes(with_call_labels(state))},
         "calls": [
             {
                 "name": visible(call["name"]),
@@ -77,7 +77,7 @@ def _plan_steps(state: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"text": stable(step["text"]), "status": step["status"]} for step in state["plan"]]
 
 
-def _graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The nodes numbered from 1, with the ends of the edges that are drawn."""
     layout = Layout()
     number: dict[str, int] = {}

@@ -52,9 +52,11 @@ def main() -> None:
 def prepare_venv(folder: Path, requirements: list[str]) -> None:
     """Make *folder* an environment that holds *requirements*, unless it is one already."""
     inputs = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", LAB_SOURCES / "package.json"]
-    # Editable installs copy the lab extension, the alias and the kernelspec: reinstall on change.
+    # Editable installs copy the lab extension, the alias, the kernelspec and what switches the
+    # server extension on: reinstall on change.
     inputs += [ROOT / "op_jupyter" / "_openprogram.py", *_files(LABEXTENSION)]
     inputs += _files(ROOT / "op_jupyter" / "kernel" / "spec")
+    inputs += _files(ROOT / "op_jupyter" / "server" / "config")
     wanted = _digest(inputs, [sys.version, *requirements])
     stamp = folder / ".prepared"
     if stamp.exists() and stamp.read_text() == wanted:
