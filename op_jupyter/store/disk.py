@@ -34,7 +34,7 @@ from op_jupyter.store.files import (
     walk_files,
 )
 from op_jupyter.store.git import Repository
-from op_jupyter.store.history import META, History, blob_path
+from op_jupyter.store.history import History, blob_path
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.store.journal import BETWEEN, Journal, StoredSegment, Unsafe, list_files
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
@@ -46,7 +46,7 @@ from op_jupyter.store.session import (
     missing_blob,
     timestamp,
 )
-from op_jupyter.store.summary import describe_repair, meta_json
+from op_jupyter.store.summary import META, describe_repair, meta_json
 
 GC_OBJECTS: Final = 7000
 GC_PACKS: Final = 200
@@ -134,9 +134,8 @@ class DiskSession(RecordedSession):
         self._lock = lock or writer_lock(path, dag.session_id, outside)
         self._exists = lock is not None
         self._repository = Repository(path, outside.files, outside.clock)
-        self._committer = Committer(
-            History(path, dag, self._repository, outside.files, outside.clock)
-        )
+        self._history = History(path, dag, self._repository, outside.files, outside.clock)
+        self._committer = Committer(self._history)
         self._journal = Journal(path, outside.files, next_number)
         self._events = EventMaker(dag, self._finish)
         self._finished: dict[str | None, tuple[str, ...]] = {}
@@ -146,9 +145,18 @@ class DiskSession(RecordedSession):
 
     @classmethod
     def reopen(
-        cls, path: str, session_id: str, outside: Outside, *, timeout: float, force: bool
+        cls,
+        path: str,
+        session_id: str,
+        outside: Outside,
+        *,
+        timeout: float = 0.0,
+        force: bool = False,
+        first: Callable[[], None] = lambda: None,
     ) -> DiskSession:
         """Lock a session, read it, and mend what its last process left.
+
+        *first* is called as soon as the lock is held, before anything is read.
 
         Raises:
             SessionLocked, CorruptRecord, FormatTooNew, StoreError
@@ -158,6 +166,7 @@ class DiskSession(RecordedSession):
             is_folder(path)
             _acquire(lock, path, outside, timeout, force=force)
             on_error.callback(lock.release)
+            first()
             folder = Folder(path, Repository(path, outside.files, outside.clock))
             restored = _restore(folder, outside.files)
             loaded = load(session_id, folder)
@@ -226,6 +235,13 @@ class DiskSession(RecordedSession):
         self._committer.flush()
         if errors:
             raise errors[0]
+
+    def straighten(self) -> None:
+        """Let every ref stand where the journal has its branch; what one leaves gets a name."""
+        with self._mutex:
+            self._committer.flush()
+            self._committer.submit(*self._history.astray())
+            self._committer.flush()
 
     def close(self) -> None:
         """Commit what is left and free the lock.  Safe to call twice."""

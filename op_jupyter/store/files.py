@@ -118,7 +118,8 @@ class FileSystem:
         for name in below.split("/"):
             parent, path = path, f"{path}/{name}"
             if not is_folder(path):
-                self.mkdir(path)
+                with suppress(FileExistsError):  # another process made it meanwhile
+                    self.mkdir(path)
                 self.sync_folder(parent)
 
 

@@ -8,10 +8,7 @@ GitPython's `Commit.create_from_tree`, on an object database that fsyncs.
 from __future__ import annotations
 
 import os
-import shutil
 import struct
-import subprocess
-import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from op_jupyter.errors import StoreError
+from op_jupyter.store.executable import borrowing, tame
 from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file
 from op_jupyter.store.objects import (
     TREE,
@@ -57,6 +55,7 @@ _ATTRIBUTES: Final = b"* -text -filter -ident\n"
 # Segments of other branches are no untracked files, and `git clean -fd` spares them.
 _EXCLUDE: Final = b"*.tmp\n/history/\n/context/\n"
 _CACHED_TREES: Final = 256
+MAX_PACK_BYTES: Final = 8 * 1024**3
 _deltas_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
 
 
@@ -208,37 +207,48 @@ class Repository:
         tips = sorted({sha.hex() for sha in self.refs.all().values()})
         if not tips:
             return
-        path = f"{self.git_dir}/objects/pack/pack-{self._pack_objects(tips)}"
+        name = self._pack_objects(tips, self.objects.root, "gc")
+        path = f"{self.objects.root}/pack/pack-{name}"
         packed = set(Pack(path, read_file(f"{path}.idx")).names())
         self._deltas = None
         self.objects.remove_packed(packed, but=path)
 
-    def _pack_objects(self, tips: Iterable[str]) -> str:
-        """Let git pack what *tips* reach, in a repository of ours with the session's objects."""
-        executable = shutil.which("git")
-        if executable is None:
-            raise StoreError("there is no git executable, which gc needs; install git")
-        objects = f"{self.git_dir}/objects"
-        with tempfile.TemporaryDirectory(prefix="op-jupyter-") as scratch:
-            for name in ("objects", "refs"):
-                os.mkdir(f"{scratch}/{name}")
-            with open(f"{scratch}/HEAD", "w", encoding="ascii") as head:
-                head.write("ref: refs/heads/main\n")
-            done = subprocess.run(
-                [executable, *_PACK_OBJECTS, f"{objects}/pack/pack"],
-                input="".join(f"{tip}\n" for tip in tips),
-                env=_tame(scratch) | {"GIT_DIR": scratch, "GIT_OBJECT_DIRECTORY": objects},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
-        if done.returncode:
-            raise StoreError(f"git could not pack {self.git_dir}: {done.stderr.strip()[-500:]}")
-        name = done.stdout.strip()
+    def check_objects(self) -> str:
+        """What `git fsck` has to say about all that a ref reaches; "": nothing.
+
+        Raises:
+            StoreError: there is no git executable.
+        """
+        self.check()
+        tips = sorted({sha.hex() for sha in self.refs.all().values()})
+        if not tips:
+            return ""
+        with borrowing(self.objects.root, "checking every object") as git:
+            done = git.run("fsck", "--strict", "--no-dangling", "--no-progress", *tips)
+        return "" if done.code == 0 else (done.err or done.out.strip())
+
+    def take_packs(self, objects: str, tips: Iterable[bytes]) -> None:
+        """Copy what *tips* reach from the folder *objects* of another repository, as one pack.
+
+        Raises:
+            StoreError: there is no git executable, or it failed.
+        """
+        self.check()
+        self._pack_objects({tip.hex() for tip in tips}, objects, "copying objects")
+
+    def _pack_objects(self, tips: Iterable[str], objects: str, purpose: str) -> str:
+        """Let git pack what *tips* reach in the folder *objects* into this repository."""
+        folder = f"{self.objects.root}/pack"
+        with borrowing(objects, purpose) as git:
+            given = "".join(f"{tip}\n" for tip in tips)
+            done = git.run(*_PACK_OBJECTS, f"{folder}/pack", given=given, most_bytes=MAX_PACK_BYTES)
+        if done.code:
+            raise StoreError(f"git could not pack {objects}: {done.err}")
+        name = done.out.strip()
         for suffix in ("pack", "idx"):
-            self._make_durable(f"{objects}/pack/pack-{name}.{suffix}")
-        self._files.sync_folder(f"{objects}/pack")
+            self._make_durable(f"{folder}/pack-{name}.{suffix}")
+        self._files.sync_folder(folder)
+        self._deltas = None
         return name
 
     def _make_durable(self, path: str) -> None:
@@ -251,20 +261,6 @@ class Repository:
 
 
 _PACK_OBJECTS: Final = ("pack-objects", "--revs", "--delta-base-offset", "--non-empty", "-q")
-
-
-def _tame(home: str) -> dict[str, str]:
-    """An environment in which git knows nothing of its user."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": home,
-        "XDG_CONFIG_HOME": home,
-        "LC_ALL": "C",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
 
 
 # --- GitPython --------------------------------------------------------------------------
@@ -291,7 +287,7 @@ def load_git() -> ModuleType:
 
 @contextmanager
 def _tamed_environment() -> Iterator[None]:
-    ours = _tame(os.devnull) | {"GIT_PYTHON_REFRESH": "quiet"}
+    ours = tame(os.devnull) | {"GIT_PYTHON_REFRESH": "quiet"}
     del ours["PATH"]
     saved = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)

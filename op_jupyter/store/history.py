@@ -42,8 +42,8 @@ from op_jupyter.store.objects import (
     RefMoved,
 )
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
+from op_jupyter.store.summary import META
 
-META: Final = "meta.json"
 _OURS: Final = (b"history/", b"context/", b"meta.json")
 _SUBJECT_CHARS: Final = 72
 _TURN_ID: Final = re.compile(r"^Turn-Id: (.+)$", re.MULTILINE)
@@ -95,6 +95,18 @@ class History:
         finally:
             self._repository.objects.forget()
             self._repository.objects.release()
+
+    def astray(self) -> list[Pointed]:
+        """The branches whose refs do not stand where the journal has them.
+
+        Applied, each of these puts a ref right; the tip that it leaves gets a name.
+        """
+        refs, found = self._repository.refs, []
+        for branch, head in self._dag.branches.items():
+            target, tip = self._commit_of(head), refs.read(f"refs/heads/{branch}")
+            if target is not None and (tip is None or self._is_off(head, tip, target)):
+                found.append(Pointed(branch, head, self._dag.active_branch))
+        return found
 
     # -- turns
 

@@ -187,7 +187,7 @@ def corrupt(session_id: str, folder: str, damages: list[Damage]) -> CorruptRecor
     return CorruptRecord(
         f"session {session_id!r} is damaged: {folder}/{first.path}, byte {first.offset}: "
         f"{first.reason}{more}; nothing was changed. Open it read-only (mode='read') to see what "
-        "can be read, or take the file back from git",
+        f"can be read; `op-jupyter doctor {session_id}` says what git still has",
         path=f"{folder}/{first.path}",
         offset=first.offset,
     )

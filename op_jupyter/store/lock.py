@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from op_jupyter.errors import SessionLocked
-from op_jupyter.store.files import FileSystem
+from op_jupyter.store.files import FileSystem, read_file
 
 _POLL_SECONDS: Final = 0.05
 _MAX_BYTES: Final = 4096
@@ -51,6 +51,27 @@ def this_process(kernel: str, since: str) -> Holder:
     return Holder(os.getpid(), socket.gethostname(), _boot_id(), kernel, since)
 
 
+def read_holder(path: str) -> Holder | None:
+    """Who wrote the lock file *path* and did not empty it since; no lock is taken for that."""
+    try:
+        return _parse_holder(read_file(path, _MAX_BYTES))
+    except OSError:
+        return None
+
+
+def is_alive(holder: Holder) -> bool:
+    """Whether the process of *holder* may still run here; one of another machine is not known."""
+    if holder.boot != _boot_id() or holder.pid <= 0:
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # another user's
+    return True
+
+
 class WriterLock:
     """The lock of one session, held from `acquire` to `release` or the death of the process."""
 
@@ -73,8 +94,8 @@ class WriterLock:
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if not _wait_for(fd, timeout):
-                raise locked(self._session_id, _read_holder(fd))
-            last = _read_holder(fd)
+                raise locked(self._session_id, _parse_holder(os.pread(fd, _MAX_BYTES, 0)))
+            last = _parse_holder(os.pread(fd, _MAX_BYTES, 0))
             if last is not None and _is_elsewhere(last, me) and not force:
                 raise _abandoned(self._session_id, last)
             self._files.truncate(fd, 0)
@@ -143,8 +164,7 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _read_holder(fd: int) -> Holder | None:
-    text = os.pread(fd, _MAX_BYTES, 0)
+def _parse_holder(text: bytes) -> Holder | None:
     if not text.strip():
         return None
     try:

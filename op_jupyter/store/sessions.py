@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import time
 import weakref
 from collections.abc import Iterator
@@ -17,24 +15,24 @@ from op_jupyter.core.nodes import check_session_id
 from op_jupyter.errors import InvalidSessionId, StoreError, UnknownSession
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
 from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated, writer_lock
+from op_jupyter.store.doctor import Doctor
 from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
-from op_jupyter.store.history import META
 from op_jupyter.store.loading import Folder, corrupt, load
 from op_jupyter.store.lock import Holder, locked, this_process
 from op_jupyter.store.session import timestamp
 from op_jupyter.store.summary import (
+    META,
     creation_meta,
     new_session_id,
     parse_meta,
     summarise,
     unknown_session,
 )
+from op_jupyter.store.trash import MAX_META_BYTES, Trash, Trashed
 
 HOME_VARIABLE: Final = "OPENPROGRAM_HOME"
 KERNEL_VARIABLE: Final = "OPENPROGRAM_KERNEL_ID"
-_MAX_META_BYTES: Final = 16 * 1024 * 1024
-_TRASH: Final = ".trash"
 
 
 def default_root() -> Path:
@@ -66,6 +64,7 @@ class SessionStore:
         self._outside = Outside(files or FileSystem(), clock, new_tag, kernel_id)
         self._reserved: dict[str, dict[str, Any]] = {}
         self._writers: weakref.WeakSet[DiskSession] = weakref.WeakSet()
+        self._trash = Trash(self._root, self._outside.files, clock)
 
     def create_session(self, session_id: str | None = None, **meta: Any) -> str:
         """Reserve a session and return its id; its folder is made with its first record."""
@@ -144,6 +143,17 @@ class SessionStore:
         finally:
             session.close()
 
+    def doctor(self, session_id: str) -> Doctor:
+        """Who looks at a session and mends it, whatever state it is in.
+
+        Raises:
+            UnknownSession: nothing of it is stored.
+        """
+        check_session_id(session_id)
+        if not self._is_stored(session_id):
+            raise self._unknown(session_id)
+        return Doctor(self._folder(session_id), session_id, self._outside)
+
     def abandon(self) -> None:
         """Let go of every open session at once, for an exit that cannot wait for git."""
         for session in list(self._writers):
@@ -159,36 +169,34 @@ class SessionStore:
                 raise self._unknown(session_id)
             return
         with translated(self._root), self._locked(session_id):
-            self._outside.files.make_folders(self._root, _TRASH)
-            number = 1
-            while os.path.lexists(trashed := self._trashed(session_id, number)):
-                number += 1
-            self._move(self._folder(session_id), trashed)
+            self._trash.put(session_id, self._folder(session_id))
         self._reserved.pop(session_id, None)
 
     def restore(self, session_id: str) -> None:
         """Take it out of the trash; of several with that id, the one deleted last."""
         check_session_id(session_id)
-        trashed = self._in_trash().get(session_id)
-        if not trashed:
-            raise unknown_session(session_id, self._in_trash(), "in the trash")
-        if self.exists(session_id):
-            raise StoreError(f"session id {session_id!r} is taken; delete that one first")
         with translated(self._root):
-            self._move(self._trashed(session_id, max(trashed)), self._folder(session_id))
+            self._trash.check(session_id)
+            if self.exists(session_id):
+                raise StoreError(f"session id {session_id!r} is taken; delete that one first")
+            self._trash.restore(session_id, self._folder(session_id))
 
     def purge(self, session_id: str) -> None:
         """Remove it from the trash for good."""
         check_session_id(session_id)
-        trashed = self._in_trash().get(session_id)
-        if not trashed:
-            raise unknown_session(session_id, self._in_trash(), "in the trash")
         with translated(self._root):
-            for number in trashed:
-                # Out of sight first: what a crash leaves of it is no session any more.
-                doomed = f"{self._root}/{_TRASH}/.{secrets.token_hex(8)}"
-                self._move(self._trashed(session_id, number), doomed)
-                shutil.rmtree(doomed)
+            self._trash.purge(session_id)
+
+    def purge_older(self, seconds: float) -> list[str]:
+        """Remove for good what was deleted at least *seconds* ago; the ids of that."""
+        with translated(self._root):
+            self._trash.clear_leftovers()
+            return self._trash.purge_older(seconds)
+
+    def trashed(self) -> list[Trashed]:
+        """What is in the trash, the newest first."""
+        with translated(self._root):
+            return self._trash.contents()
 
     # -- how
 
@@ -239,7 +247,7 @@ class SessionStore:
     def _describe(self, session_id: str) -> SessionInfo | None:
         try:
             return parse_meta(
-                session_id, read_file(f"{self._folder(session_id)}/{META}", _MAX_META_BYTES)
+                session_id, read_file(f"{self._folder(session_id)}/{META}", MAX_META_BYTES)
             )
         except (OSError, ValueError, RecursionError):
             if not self._is_stored(session_id):
@@ -265,25 +273,6 @@ class SessionStore:
             yield
         finally:
             lock.release()
-
-    def _move(self, old: str, new: str) -> None:
-        self._outside.files.rename(old, new)
-        for parent in {os.path.dirname(old), os.path.dirname(new)}:
-            self._outside.files.sync_folder(parent)
-
-    def _trashed(self, session_id: str, number: int) -> str:
-        suffix = f"~{number}" if number > 1 else ""
-        return f"{self._root}/{_TRASH}/{session_id}{suffix}"
-
-    def _in_trash(self) -> dict[str, list[int]]:
-        """The numbers of what was deleted, by id."""
-        found: dict[str, list[int]] = {}
-        with suppress(FileNotFoundError):
-            for name in os.listdir(f"{self._root}/{_TRASH}"):
-                session_id, _, number = name.partition("~")
-                if not name.startswith("."):
-                    found.setdefault(session_id, []).append(int(number or 1))
-        return found
 
 
 def _read_only(session_id: str) -> str:

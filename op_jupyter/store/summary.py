@@ -14,6 +14,7 @@ from op_jupyter.store import codec
 from op_jupyter.store.base import SessionInfo
 from op_jupyter.store.session import timestamp
 
+META: Final = "meta.json"
 _TITLE_CHARS: Final = 200
 _META_CHARS: Final = 4000
 
