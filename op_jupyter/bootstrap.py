@@ -192,6 +192,15 @@ def create_runtime(
     return Runtime(provider=recorded, model=wanted)
 
 
+def choose_provider(chosen: Settings) -> ProviderChoice:
+    """The provider that the settings and the environment come to; it is not made.
+
+    Raises:
+        ConfigurationError: there is none; says how to configure one.
+    """
+    return _choose(chosen.get("provider"), chosen.get("model"), chosen)
+
+
 def _choose(name: str | None, model: str | None, chosen: Settings) -> ProviderChoice:
     from op_jupyter.providers.local_model import is_installed
 

@@ -102,10 +102,16 @@ def add_json(parser: CommandParser, what: str = "as JSON, for programs") -> None
     parser.add_argument("--json", action="store_true", help=what)
 
 
-def add_session(parser: CommandParser, completer: Completer, *, name: str = "id") -> None:
+def add_session(
+    parser: CommandParser, completer: Completer, *, name: str = "id", optional: bool = False
+) -> None:
     """A session's id; `cli.ids.session_id` finds out which one is meant."""
+    count = {"nargs": "?"} if optional else {}
     parser.add_argument(
-        name, metavar="ID", help="the session's id, or as much of its beginning as is unique"
+        name,
+        metavar="ID",
+        help="the session's id, or as much of its beginning as is unique",
+        **count,
     ).completer = completer  # type: ignore[attr-defined]  # where argcomplete looks for it
 
 

@@ -73,6 +73,7 @@ def parser() -> CommandParser:
     commands = top.add_commands()
     _declare_running(commands)
     _declare_reading(commands)
+    _declare_keeping(commands)
     _declare_installing(commands)
     _declare_help(commands)
     return top
@@ -125,6 +126,46 @@ def _declare_reading(commands: Commands) -> None:
         "--prompt",
         action="store_true",
         help="what the model was sent: by that node, or by every model call",
+    )
+
+
+def _declare_keeping(commands: Commands) -> None:
+    doctor = commands.add(
+        "doctor",
+        _doctor,
+        "say what is wrong with a session, or with this installation",
+        "Without an id it looks at the installation, and briefly at every session. It changes "
+        "nothing unless it is told to repair.",
+    )
+    add_session(doctor, _session_ids, optional=True)
+    doctor.add_argument(
+        "--repair", action="store_true", help="put right what can be; what is replaced is kept"
+    )
+    doctor.add_argument(
+        "--force",
+        action="store_true",
+        help="with --repair: also when its last writer, on another machine, never let go",
+    )
+    add_json(doctor)
+
+    gc = commands.add(
+        "gc", _gc, "pack the git repository of a session, so that it takes less of the disk"
+    )
+    add_session(gc, _session_ids, optional=True)
+    gc.add_argument("--all", action="store_true", help="of every session that nobody has open")
+
+    trash = commands.group("trash", "deleted sessions, which come back until they are purged")
+    add_json(trash.add("list", _trash_list, "list them, the newest first"))
+    add_session(trash.add("put", _trash_put, "delete a session"), _session_ids)
+    restore = trash.add("restore", _trash_restore, "bring a session back")
+    restore.add_argument("id", metavar="ID", help="its id, or a beginning of it that is unique")
+    purge = trash.add("purge", _trash_purge, "remove for good, by id or by age")
+    purge.add_argument("id", metavar="ID", nargs="?", help="the whole id of a deleted session")
+    purge.add_argument(
+        "--older-than",
+        type=_age,
+        metavar="AGE",
+        help="whatever was deleted so long ago: 30d, 12h; 0s is all of it",
     )
 
 
@@ -205,6 +246,48 @@ def _show(args: argparse.Namespace) -> None:
         print(sessions.node_text(store, wanted, args.node))
     else:
         print(sessions.session_text(store, wanted))
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from op_jupyter.cli.doctor import doctor
+
+    return doctor(args.id, repair=args.repair, force=args.force, as_json=args.json)
+
+
+def _gc(args: argparse.Namespace) -> int:
+    from op_jupyter.cli.gc import gc
+
+    return gc(args.id, everything=args.all)
+
+
+def _age(text: str) -> float:
+    from op_jupyter.cli.trash import age
+
+    return age(text)
+
+
+def _trash_list(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import trash
+
+    trash.list_trash(as_json=args.json)
+
+
+def _trash_put(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import trash
+
+    trash.put(args.id)
+
+
+def _trash_restore(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import trash
+
+    trash.restore(args.id)
+
+
+def _trash_purge(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import trash
+
+    trash.purge(args.id, args.older_than)
 
 
 def _kernel_install(args: argparse.Namespace) -> None:

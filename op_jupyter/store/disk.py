@@ -28,6 +28,7 @@ from op_jupyter.store.files import (
     DIR_MODE,
     FileSystem,
     FsyncFailed,
+    disk_usage,
     is_folder,
     read_file,
     remove,
@@ -224,17 +225,21 @@ class DiskSession(RecordedSession):
         if not self._lock.lost_in_fork:
             self._committer.flush()
 
-    def pack(self) -> None:
+    def pack(self) -> tuple[int, int]:
         """Let git pack the repository; nothing that a ref does not reach is removed.
+
+        Bytes on disk, before and after.
 
         Raises:
             StoreError: there is no git executable, or it failed.
         """
         errors: list[StoreError] = []
+        before = disk_usage(self._path)
         self._committer.submit(Packed(errors))
         self._committer.flush()
         if errors:
             raise errors[0]
+        return before, disk_usage(self._path)
 
     def straighten(self) -> None:
         """Let every ref stand where the journal has its branch; what one leaves gets a name."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from op_jupyter.core.graph import unfinished
-from op_jupyter.errors import FormatTooNew, StoreError
+from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.disk import DiskSession, Outside, translated
 from op_jupyter.store.files import (
@@ -120,7 +120,7 @@ class Doctor:
             SessionLocked: somebody has it open for writing; nothing was done.
             StoreError: something is in the way; what was mended by then stays.
         """
-        with translated(self._path):
+        with translated(self._path), suppress(CorruptRecord):  # what is left says where
             session = DiskSession.reopen(
                 self._path,
                 self._session_id,

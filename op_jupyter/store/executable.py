@@ -85,6 +85,14 @@ def git_executable(purpose: str) -> str:
     return executable
 
 
+def git_version() -> str:
+    """What the git executable says of itself; "": there is none."""
+    executable = shutil.which("git")
+    if executable is None:
+        return ""
+    return Git(executable, tame(os.devnull)).run("--version").out.strip()
+
+
 @contextmanager
 def borrowing(objects: str, purpose: str) -> Iterator[Git]:
     """git in an empty repository whose objects are those in the folder *objects*.

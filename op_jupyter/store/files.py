@@ -181,6 +181,15 @@ def walk_files(folder: str) -> Iterator[str]:
                     yield f"{below}{entry.name}"
 
 
+def disk_usage(folder: str) -> int:
+    """Bytes that the files below *folder* take on disk."""
+    found = 0
+    for path in walk_files(folder):
+        with suppress(FileNotFoundError):
+            found += os.lstat(f"{folder}/{path}").st_blocks * 512
+    return found
+
+
 @contextmanager
 def _scan(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
     try:

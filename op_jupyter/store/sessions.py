@@ -129,17 +129,20 @@ class SessionStore:
         known = self._is_stored(check_session_id(session_id))
         return self.root_path / session_id if known else None
 
-    def pack(self, session_id: str) -> None:
+    def pack(self, session_id: str) -> tuple[int, int]:
         """Pack the repository of a session nobody has open for writing.
+
+        Bytes on disk, before and after.
 
         Raises:
             StoreError: there is no git executable, or it failed.
             UnknownSession, SessionLocked
         """
-        session = self.open(session_id)
+        if not self._is_stored(session_id):
+            raise self._unknown(session_id)
+        session = DiskSession.reopen(self._folder(session_id), session_id, self._outside)
         try:
-            if isinstance(session, DiskSession):
-                session.pack()
+            return session.pack()
         finally:
             session.close()
 

@@ -1,0 +1,137 @@
+"""`op-jupyter doctor`: what is wrong with a session, or with this installation, and mending it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from op_jupyter.bootstrap import default_store
+from op_jupyter.cli.environment import Check, environment
+from op_jupyter.cli.exit_codes import ExitCode
+from op_jupyter.cli.ids import session_id
+from op_jupyter.cli.output import print_json
+from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.errors import ConfigurationError, StoreError, UnknownSession
+from op_jupyter.store.doctor import Examined, Finding
+from op_jupyter.store.sessions import SessionStore
+from op_jupyter.views.text import count, visible
+
+_ALL: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What ``--json`` prints.
+
+    Attributes:
+        repaired: what is put right now.
+    """
+
+    environment: Sequence[Check]
+    sessions: Sequence[Examined]
+    repaired: Sequence[Finding] = ()
+
+
+def doctor(given: str | None, *, repair: bool, force: bool, as_json: bool) -> int:
+    """Examine the session that *given* names, or everything; the exit code.
+
+    Raises:
+        BadCommandLine: mending was asked for, but not of which session.
+        OpenProgramError: it cannot be looked at, or cannot be mended now.
+    """
+    if given is not None:
+        return _one(default_store(), given, repair=repair, force=force, as_json=as_json)
+    if repair or force:
+        raise BadCommandLine("name the session to repair: op-jupyter doctor ID --repair")
+    return _everything(as_json=as_json)
+
+
+# --- one session
+
+
+def _one(store: SessionStore, given: str, *, repair: bool, force: bool, as_json: bool) -> ExitCode:
+    physician = store.doctor(session_id(store, given))
+    before = physician.examine()
+    after = physician.mend(force=force) if repair and not before.healthy else before
+    repaired = [finding for finding in before.findings if finding not in after.findings]
+    if as_json:
+        print_json(_Report((), [after], repaired))
+    else:
+        print(examined_text(after, repaired, str(store.path(after.session_id) or "")))
+    return ExitCode.OK if after.healthy else ExitCode.DAMAGED
+
+
+def examined_text(examined: Examined, repaired: Sequence[Finding] = (), folder: str = "") -> str:
+    """What there is to say about a session, for people."""
+    lines = [f"session {examined.session_id}: {_size(examined)}"]
+    if folder:
+        lines.append(f"folder  {folder}")
+    if examined.holder:
+        lines.append(f"open for writing in {examined.holder}; its current turn is left out here")
+    lines += [f"repaired: {finding.what}" for finding in repaired]
+    for finding in examined.findings:
+        lines += [f"{finding.kind}: {finding.what}", f"  {_remedy(finding)}"]
+    if examined.healthy:
+        lines.append("nothing is wrong")
+    elif examined.repairable:
+        lines.append(f"`op-jupyter doctor {examined.session_id} --repair` does what is said above")
+    return visible("\n".join(lines))
+
+
+def _size(examined: Examined) -> str:
+    if examined.format is None:
+        return "nothing could be read"
+    turns, nodes = count(examined.turns, "turn"), count(examined.nodes, "node")
+    return f"{turns}, {nodes}, format {examined.format}"
+
+
+def _remedy(finding: Finding) -> str:
+    return f"--repair {finding.repair}" if finding.repair else "cannot be repaired here"
+
+
+# --- everything
+
+
+def _everything(*, as_json: bool) -> ExitCode:
+    try:
+        store: SessionStore | None = default_store()
+    except ConfigurationError:
+        store = None  # the settings do not say where; that they cannot be read is told below
+    checks, examined = list(environment(store)), list(_glance_at_all(store))
+    if as_json:
+        print_json(_Report(checks, examined))
+    else:
+        print("\n".join(_summary(checks, examined)))
+    if any(not each.healthy for each in examined):
+        return ExitCode.DAMAGED
+    return ExitCode.OK if all(check.ok for check in checks) else ExitCode.FAILED
+
+
+def _glance_at_all(store: SessionStore | None) -> Iterator[Examined]:
+    """Every session, looked at briefly."""
+    if store is None:
+        return
+    for info in store.sessions(_ALL):
+        try:
+            yield store.doctor(info.id).examine(thorough=False)
+        except UnknownSession:  # it went away meanwhile
+            continue
+        except StoreError as error:
+            yield Examined(info.id, (Finding("damage", error.message),))
+
+
+def _summary(checks: Sequence[Check], examined: Sequence[Examined]) -> Iterator[str]:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        yield f"{'ok ' if check.ok else 'NO '} {check.name:<{width}}  {visible(check.said)}"
+    sick = [each for each in examined if not each.healthy]
+    yield ""
+    yield f"{count(len(examined), 'session')}, {len(sick) or 'none'} of them not well" + (
+        ":" if sick else ""
+    )
+    for each in sick:
+        more = f" (and {len(each.findings) - 1} more)" if len(each.findings) > 1 else ""
+        yield visible(f"  {each.session_id}  {each.findings[0].what}{more}")
+    if sick:
+        yield "`op-jupyter doctor ID` tells more, and with --repair puts right what can be"
