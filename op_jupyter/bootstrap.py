@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 EVERYTHING: Final = (
     f"{ALLOW_EVERYTHING_ENV}=1: whatever no rule denies runs here without asking, "
     "dangerous code included"
+)
+_OWN_CONVERSATION: Final = (
+    "{} keeps its own conversation and runs tools of its own, which cannot be recorded or"
+    " replayed; choose another provider, or replay=off"
 )
 
 
@@ -177,19 +182,38 @@ def create_runtime(
     if replay is None:
         return Runtime(provider=_provider(_choose(name, wanted, chosen)), model=wanted)
     if name == CLAUDE_CODE:
-        raise ConfigurationError(
-            "claude-code keeps its own conversation and runs tools of its own, which cannot be"
-            " recorded or replayed; choose another provider, or replay=off"
-        )
-    recorded = RecordedProvider(
-        lambda: _provider(_choose(name, wanted, chosen)),
+        raise ConfigurationError(_OWN_CONVERSATION.format(CLAUDE_CODE))
+    make = partial(_chosen_provider, name, wanted, chosen)
+    return Runtime(provider=_recorded(make, replay, name), model=wanted)
+
+
+def recorded(runtime: Runtime, replay: Replay | None) -> Runtime:
+    """*runtime*, of which a recording is made or played if there is a *replay*.
+
+    Raises:
+        ConfigurationError: it keeps the conversation itself, which cannot be recorded.
+    """
+    if replay is None:
+        return runtime
+    can = runtime.provider.capabilities
+    if can.has_session:
+        raise ConfigurationError(_OWN_CONVERSATION.format(can.name))
+    return runtime.over(_recorded(lambda: runtime.provider, replay, can.name))
+
+
+def _recorded(make: Callable[[], Provider], replay: Replay, name: str | None) -> RecordedProvider:
+    return RecordedProvider(
+        make,
         replay.cassette,
         replay.mode,
         folders=replay.folders,
         name=name,
         redactor=replay.redactor,
     )
-    return Runtime(provider=recorded, model=wanted)
+
+
+def _chosen_provider(name: str | None, model: str | None, chosen: Settings) -> Provider:
+    return _provider(_choose(name, model, chosen))
 
 
 def choose_provider(chosen: Settings) -> ProviderChoice:

@@ -364,6 +364,16 @@ class Runtime:
 
     # -- life
 
+    def over(self, provider: Provider) -> Runtime:
+        """A runtime with the same model, retries and limits that asks *provider* instead."""
+        return Runtime(
+            provider=provider,
+            model=self.model,
+            max_retries=self._max_retries,
+            timeout=self._timeout,
+            on_retry=self._on_retry,
+        )
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from traitlets import Bool, Enum, Int, List, Unicode
+from traitlets import Bool, Enum, Instance, Int, List, Unicode
 from traitlets.config import Configurable
 
 from op_jupyter.bootstrap import settings
 from op_jupyter.config.settings import CHOICES, Settings
 from op_jupyter.core.turn import MAX_MODEL_CALLS
+from op_jupyter.engine.runtime import Runtime
 
 _SHARED: Final = ("provider", "model", "home", "mode", "replay", "cassette", "answer_timeout")
 
@@ -24,6 +25,11 @@ class AgentMagics(Configurable):
         "", help="Model service: anthropic, local, … Empty: the configured one."
     ).tag(config=True)
     model = Unicode("", help="Model to ask. Empty: the provider's default.").tag(config=True)
+    runtime = Instance(
+        Runtime,
+        allow_none=True,
+        help="A Runtime of your own to ask; --provider still names another service.",
+    ).tag(config=True)
     home = Unicode("", help="Folder that sessions are kept in.").tag(config=True)
     mode = Enum(("", *CHOICES["mode"]), "", help="Permission mode of a new session.").tag(
         config=True

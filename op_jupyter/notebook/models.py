@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from op_jupyter import bootstrap
 from op_jupyter.config.settings import Settings
@@ -61,6 +61,14 @@ class DeferredProvider:
         if self._runtime is not None:
             await self._runtime.provider.aclose()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The real one elsewhere: a worker knows nothing of this notebook's configuration."""
+        return _made, (self._ready(),)
+
+
+def _made(runtime: Runtime) -> DeferredProvider:
+    return DeferredProvider(lambda: runtime)
+
 
 class Service:
     """What asks the model, and the recorded decisions that go with it.
@@ -73,11 +81,24 @@ class Service:
         make_runtime: MakeRuntime,
         chosen: Settings,
         open_replay: Callable[[], bootstrap.Replay | None],
+        given: Runtime | None = None,
     ) -> None:
         self._replay = cache(open_replay)
+        self._is_given = given is not None
+        if given is not None:
+            # Its own retries and limits hold.  It exists, so nothing is put off but the cassette.
+            self.runtime = given.over(
+                DeferredProvider(lambda: bootstrap.recorded(given, self._replay()))
+            )
+            return
         self.runtime = Runtime(
             provider=DeferredProvider(lambda: make_runtime(chosen, self._replay()))
         )
+
+    def close(self) -> None:
+        """End it, unless somebody else made it."""
+        if not self._is_given:
+            self.runtime.close()
 
     @property
     def decisions(self) -> RecordedDecisions | None:
@@ -97,15 +118,22 @@ class Services:
         self._make_runtime = make_runtime
         self._made: dict[object, Service] = {}
 
-    def get(self, chosen: Settings, workspace: Path, notebook: Path | None) -> Service:
-        """The service for these settings; the same one each time."""
+    def get(
+        self,
+        chosen: Settings,
+        workspace: Path,
+        notebook: Path | None,
+        given: Runtime | None = None,
+    ) -> Service:
+        """The service for these settings, or the one that was *given*; the same one each time."""
         values = [(name, setting.value) for name, setting in sorted(chosen.values.items())]
-        key = (tuple(values), workspace, notebook)
+        key = (tuple(values), workspace, notebook, given)
         if key not in self._made:
             self._made[key] = Service(
                 self._make_runtime,
                 chosen,
                 lambda: bootstrap.open_replay(chosen, workspace=workspace, beside=notebook),
+                given,
             )
         return self._made[key]
 
@@ -113,7 +141,7 @@ class Services:
         """End all of them."""
         made, self._made = self._made, {}
         for service in made.values():
-            service.runtime.close()
+            service.close()
 
 
 def configured_runtime(chosen: Settings, replay: bootstrap.Replay | None) -> Runtime:

@@ -276,7 +276,8 @@ class Notebook:
             ConfigurationError: the settings cannot be used.
         """
         chosen = self.config.settings(**flags)
-        return self._services.get(chosen, self.workspace, notebook_id(self.shell).path)
+        given = None if flags.get("provider") else self.config.runtime
+        return self._services.get(chosen, self.workspace, notebook_id(self.shell).path, given)
 
     def questions(
         self,

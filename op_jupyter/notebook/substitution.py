@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -33,11 +34,24 @@ def substitute(text: str, variables: Mapping[str, Any]) -> tuple[Block, ...]:
     return tuple(_joined(_parts(text, variables)))
 
 
+def filled_in(line: str, variables: Mapping[str, Any]) -> str:
+    """*line*, of a command, with ``str()`` of the variables it names, each as one word.
+
+    Raises:
+        SubstitutionError: a name is not defined, or has no such attribute or item.
+    """
+
+    def word(found: re.Match[str]) -> str:
+        return shlex.quote(str(_value(found, variables, "the command; nothing was done")))
+
+    return _REFERENCE.sub(word, line)
+
+
 def _parts(text: str, variables: Mapping[str, Any]) -> Iterator[TextBlock | ImageBlock]:
     end = 0
     for found in _REFERENCE.finditer(text):
         yield TextBlock(text[end : found.start()])
-        yield from content_of(_value(found, variables))
+        yield from content_of(_value(found, variables, "the prompt; nothing was sent"))
         end = found.end()
     yield TextBlock(text[end:])
 
@@ -57,31 +71,32 @@ def _joined(parts: Iterator[TextBlock | ImageBlock]) -> Iterator[Block]:
         yield TextBlock(text)
 
 
-def _value(found: re.Match[str], variables: Mapping[str, Any]) -> Any:
+def _value(found: re.Match[str], variables: Mapping[str, Any], place: str) -> Any:
     name, steps = found.groups()
+    where, _, so = place.partition("; ")
     if name not in variables:
         raise SubstitutionError(
-            f"{found.group()} in the prompt: there is no variable {name!r} in this notebook"
-            f"{_nearest(name, variables)}; nothing was sent. To send the braces themselves, put "
+            f"{found.group()} in {where}: there is no variable {name!r} in this notebook"
+            f"{_nearest(name, variables)}; {so}. To have the braces themselves, put "
             "the text into a variable: values are inserted as they are",
             name=name,
         )
     value = variables[name]
     for step in _STEPS.findall(steps):
-        value = _step(value, step, found.group())
+        value = _step(value, step, f"{found.group()} in {where}", so)
     return value
 
 
-def _step(value: Any, step: str, whole: str) -> Any:
+def _step(value: Any, step: str, what: str, so: str) -> Any:
     try:
         if step.startswith("."):
             return getattr(value, step[1:])
         return value[ast.literal_eval(step[1:-1])]
     except Exception as error:
         raise SubstitutionError(
-            f"{whole} in the prompt: {step} of a {type(value).__name__} raises "
-            f"{type(error).__name__}: {error}; nothing was sent",
-            name=whole,
+            f"{what}: {step} of a {type(value).__name__} raises "
+            f"{type(error).__name__}: {error}; {so}",
+            name=what.partition(" in ")[0],
         ) from error
 
 

@@ -1,9 +1,10 @@
-"""Any function as a model: ``fn(content, model=..., response_format=None) -> str``."""
+"""Any function as a model: ``fn(content, model=..., response_format=None, tools=()) -> str``."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -20,10 +21,13 @@ from op_jupyter.core.messages import (
     ModelRequest,
     OpaqueBlock,
     ResponseDone,
+    StopReason,
     TextBlock,
     TextDelta,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBlock,
+    ToolUseStarted,
     block_to_json,
 )
 from op_jupyter.errors import (
@@ -38,6 +42,7 @@ from op_jupyter.providers.service_errors import parse_retry_after
 from op_jupyter.providers.structured import format_instruction
 
 _OFFERED: Final = ("model", "response_format")
+_TOOLS: Final = "tools"
 
 
 class CallableProvider:
@@ -50,6 +55,11 @@ class CallableProvider:
     the content.  A plain function runs in a worker thread, in a copy of the caller's context;
     cancelling leaves it behind there, as a thread cannot be stopped.
 
+    It returns its answer as text.  A function with a parameter ``tools`` may call tools: it gets
+    what is offered, each ``{"name": ..., "description": ..., "input_schema": ...}``, and returns a
+    list of texts and of calls, ``{"type": "tool_use", "name": ..., "input": {...}}``.  A function
+    without that parameter is offered none.
+
     Connection errors, timeouts and errors that carry an HTTP status of a passing fault are
     worth another attempt; whatever else *fn* raises passes through unchanged.
     """
@@ -61,31 +71,39 @@ class CallableProvider:
         self._is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
             getattr(fn, "__call__", None)  # noqa: B004 -- an object whose call is async
         )
-        self._capabilities = Capabilities("callable", model, max_tools=0)
+        self._takes_tools = _takes_tools(fn)
+        most = None if self._takes_tools else 0
+        self._capabilities = Capabilities("callable", model, max_tools=most)
 
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
-        answer = await self._answer(request)
-        if answer:
-            yield TextDelta(answer)
-        content = (TextBlock(answer),) if answer else ()
-        yield ResponseDone(Message("assistant", content), "end_turn", model=request.model)
+        content = self._blocks(await self._answer(request), request)
+        for index, block in enumerate(content):
+            if isinstance(block, TextBlock):
+                yield TextDelta(block.text)
+            else:
+                yield ToolUseStarted(index, block.name)
+        calls = any(isinstance(block, ToolUseBlock) for block in content)
+        reason: StopReason = "tool_use" if calls else "end_turn"
+        yield ResponseDone(Message("assistant", content), reason, model=request.model)
 
     async def aclose(self) -> None:
         """Nothing to free."""
 
-    async def _answer(self, request: ModelRequest) -> str:
+    async def _answer(self, request: ModelRequest) -> Any:
         content = flat_content(request)
         schema = request.response_schema
         if schema is not None and "response_format" not in self._accepted:
             content.append({"type": "text", "text": format_instruction(schema), "role": "user"})
         offered = {"model": request.model, "response_format": schema}
-        options = {name: offered[name] for name in self._accepted}
+        options: dict[str, Any] = {name: offered[name] for name in self._accepted}
+        if self._takes_tools:
+            options[_TOOLS] = [_tool(spec) for spec in request.tools]
         try:
-            answer = await self._call(content, options)
+            return await self._call(content, options)
         except ProviderError:
             raise
         except Exception as error:
@@ -93,12 +111,31 @@ class CallableProvider:
             if translated is None:
                 raise
             raise translated from error
-        if not isinstance(answer, str):
+
+    def _blocks(self, answer: Any, request: ModelRequest) -> tuple[TextBlock | ToolUseBlock, ...]:
+        """What the function returned, as the content of a message."""
+        if isinstance(answer, str):
+            return (TextBlock(str(answer)),) if answer else ()
+        if not (self._takes_tools and isinstance(answer, list | tuple)):
+            also = ", or a list of texts and tool calls" if self._takes_tools else ""
             raise TypeError(
                 f"{self._name} returned {type(answer).__name__}; a function that plays the model"
-                " has to return its answer as str"
+                f" has to return its answer as str{also}"
             )
-        return str(answer)
+        number = 1 + sum(len(message.tool_uses) for message in request.messages)
+        blocks = [self._block(item, f"call_{number + place}") for place, item in enumerate(answer)]
+        return tuple(block for block in blocks if block is not None)
+
+    def _block(self, item: Any, call_id: str) -> TextBlock | ToolUseBlock | None:
+        match item:
+            case str(text) | {"type": "text", "text": str(text)}:
+                return TextBlock(text) if text else None
+            case {"type": "tool_use", "name": str(name), "input": Mapping() as arguments}:
+                return ToolUseBlock(call_id, name, json.dumps(dict(arguments)))
+        raise TypeError(
+            f"{self._name} returned a list with {item!r:.80}; its items have to be texts or"
+            ' {"type": "tool_use", "name": ..., "input": {...}}'
+        )
 
     async def _call(self, content: Sequence[Any], options: Mapping[str, Any]) -> Any:
         call = functools.partial(self._fn, content, **options)
@@ -135,6 +172,14 @@ def _flatten(block: Block, names: Mapping[str, str]) -> list[dict[str, Any]]:
             return []  # another model's thinking says nothing to this one
 
 
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "input_schema": dict(spec.input_schema),
+    }
+
+
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
@@ -147,6 +192,14 @@ def _accepted_names(fn: Callable[..., Any]) -> tuple[str, ...]:
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return _OFFERED
     return tuple(name for name in _OFFERED if name in list(parameters)[1:])
+
+
+def _takes_tools(fn: Callable[..., Any]) -> bool:
+    """Whether it says so: what takes any keyword may be older than tools."""
+    try:
+        return _TOOLS in list(inspect.signature(fn).parameters)[1:]
+    except ValueError:
+        return False
 
 
 def _translate(error: Exception, name: str) -> ProviderError | None:

@@ -74,5 +74,6 @@ def test_functions_of_a_cell_run_in_workers_and_the_stop_button_stops_them(tmp_p
         tree = kernel.check(TREE)
         assert "('endless', 'cancelled', False), ('callable', 'completed', False)" in tree
         assert "'running'" not in tree
-        again = kernel.check("print(several(['x'], runtime=runtime)); pool.shutdown()")
+        kernel.check("%config AgentMagics.runtime = runtime")
+        again = kernel.check("print(agentic_map(shout, ['x'], pool)); pool.shutdown()")
         assert "['x!']" in again

@@ -218,6 +218,36 @@ def test_a_rule_that_cannot_be_read_changes_nothing(notebook: Notebook, shell: S
     assert notebook.session.rules == {"allow": [], "deny": []}
 
 
+def test_show_without_a_node_shows_the_newest_model_call(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    assert "no model has been asked" in str(shell.error("%agent show --prompt"))
+    model.answers(reply("Hello."))
+    shell.value("%%agent\nFirst")
+    model.answers(reply("Hello again."))
+    shell.value("%%agent\nSecond")
+    assert shell.says("%agent show --prompt").endswith("Second")
+    assert "Hello again." in shell.says("%agent show")
+
+
+def test_a_variable_may_stand_in_a_command(notebook: Notebook, shell: Shell, model: Model) -> None:
+    model.answers(reply("Hello."))
+    shell.value("%%agent -o answer\nFirst")
+    assert shell.says("%agent resume {{answer.session_id}}").startswith("Resumed")
+    assert "Hello." in shell.says("%agent show {{answer.nodes[-1].id}}")
+    shell.ip.push({"spaced": "two words"})
+    assert "'two words'" in str(shell.error("%agent show {{spaced}}"))
+    error = str(shell.error("%agent show {{anser}}"))
+    assert "in the command: there is no variable 'anser'" in error
+    assert "did you mean 'answer'" in error
+    assert "nothing was done" in error
+
+
+def test_braces_of_a_rule_stay_what_they_are(notebook: Notebook, shell: Shell) -> None:
+    shell.ip.push({"name": "no"})
+    assert "python({{name}})" in shell.says("%agent allow python({{name}})")
+
+
 def test_mode_is_shown_set_and_checked(notebook: Notebook, shell: Shell) -> None:
     assert shell.says("%agent mode") == "mode: accept_edits"
     assert shell.says("%agent mode auto") == "mode: auto"

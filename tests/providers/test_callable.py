@@ -7,6 +7,7 @@ import contextvars
 import functools
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -16,8 +17,11 @@ from op_jupyter.core.messages import (
     ModelRequest,
     OpaqueBlock,
     TextBlock,
+    TextDelta,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBlock,
+    ToolUseStarted,
     user_text,
 )
 from op_jupyter.errors import (
@@ -314,6 +318,59 @@ async def test_a_function_that_returns_no_text_is_told_so(answer):
         return answer
 
     with pytest.raises(TypeError, match=r"oracle returned .* has to return its answer as str"):
+        await said_by(oracle)
+
+
+CALL = {"type": "tool_use", "name": "add", "input": {"a": 1}}
+ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}})
+
+
+async def test_a_function_with_a_parameter_for_tools_gets_them_and_calls_them():
+    offered = []
+
+    def fn(content, tools):
+        offered.extend(tools)
+        return ["Let me add. ", CALL, {"type": "text", "text": ""}, CALL]
+
+    earlier = Message("assistant", (ToolUseBlock("call_1", "add", "{}"),))
+    request = replace(REQUEST, messages=(*REQUEST.messages, earlier), tools=(ADD,))
+    provider = CallableProvider(fn, "m")
+    *deltas, done = await collect(provider, request)
+
+    assert provider.capabilities.max_tools is None
+    assert offered == [
+        {"name": "add", "description": "Add.", "input_schema": dict(ADD.input_schema)}
+    ]
+    assert done.stop_reason == "tool_use"
+    assert [use.id for use in done.message.tool_uses] == ["call_3", "call_5"]
+    assert [use.arguments for use in done.message.tool_uses] == ['{"a": 1}'] * 2
+    assert deltas == [
+        TextDelta("Let me add. "),
+        ToolUseStarted(1, "add"),
+        ToolUseStarted(2, "add"),
+    ]
+
+
+@pytest.mark.parametrize("fn", [lambda content: "", lambda content, **options: ""])
+def test_a_function_without_that_parameter_is_offered_no_tools(fn):
+    assert CallableProvider(fn, "m").capabilities.max_tools == 0
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        3,
+        {"type": "tool_use", "name": "add"},
+        {"type": "tool_use", "name": "add", "input": "{}"},
+        {"type": "tool_use", "name": 1, "input": {}},
+        {"type": "text"},
+    ],
+)
+async def test_an_item_that_is_neither_text_nor_a_call_is_named(item):
+    def oracle(content, tools):
+        return [item]
+
+    with pytest.raises(TypeError, match=r"oracle returned a list with .*; its items have to be"):
         await said_by(oracle)
 
 

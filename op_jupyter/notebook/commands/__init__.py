@@ -11,6 +11,7 @@ from op_jupyter.notebook.commands import files, jobs, line, offers, permissions,
 from op_jupyter.notebook.commands.base import Command, Said, command
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import parse
+from op_jupyter.notebook.substitution import filled_in
 
 __all__ = ["COMMANDS", "TOPICS", "Command", "Said", "run_command"]
 
@@ -18,8 +19,11 @@ __all__ = ["COMMANDS", "TOPICS", "Command", "Said", "run_command"]
 def run_command(notebook: Notebook, typed: str) -> Said:
     """Run the command that *typed* names; an empty line asks for the status.
 
+    ``{{name}}`` stands for a variable, as in a prompt, but not in a permission rule.
+
     Raises:
         UsageError: there is no such command, or it is used wrongly.
+        SubstitutionError: there is no such variable.
         HelpWanted: ``--help`` was asked for.
     """
     word, _, rest = typed.strip().partition(" ")
@@ -35,7 +39,7 @@ def run_command(notebook: Notebook, typed: str) -> Said:
     rest = rest.strip()
     if wanted.verbatim and rest and rest != "-h" and not rest.startswith("--"):
         return wanted(notebook, argparse.Namespace(**{wanted.flags[0].names[0]: rest}))
-    return wanted(notebook, parse(wanted, rest))
+    return wanted(notebook, parse(wanted, filled_in(rest, notebook.shell.user_ns)))
 
 
 @command("help")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 
 from op_jupyter.core.compaction import rewind_target
+from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node
 from op_jupyter.engine.compaction import CompactionStart
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.engine.undo import changed_since, told
-from op_jupyter.errors import TurnFailed
+from op_jupyter.errors import TurnFailed, UsageError
 from op_jupyter.notebook.commands.base import Said, command, find_node, node_line
 from op_jupyter.notebook.commands.files import UNDO_FLAGS, undo_these
 from op_jupyter.notebook.notebook import Notebook
@@ -43,18 +45,30 @@ def dag(notebook: Notebook, _args: argparse.Namespace) -> Said:
 
 @command(
     "show",
-    flag("node", kind="node", help="Id of the node, or as much of its beginning as is unique."),
+    flag(
+        "node",
+        nargs="?",
+        kind="node",
+        help="Id of the node, or as much of its beginning as is unique; the newest model call.",
+    ),
     flag("--prompt", action="store_true", help="What the model was sent, for model calls."),
 )
 def show(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Show one node: what went in and what came out, or the prompt of a model call."""
     session = notebook.session
-    node = find_node(session.dag, args.node)
+    node = find_node(session.dag, args.node) if args.node else _newest_call(session.dag)
     if args.prompt:
         request, proven = request_of(session.dag, node.id, session.store.read_blob)
         doubt = "" if proven else "(not proven: it no longer hashes to what was sent)\n"
         return Said(visible(doubt + prompt_text(request)))
     return Said(details_text(node, session.dag.decision_of(node)))
+
+
+def _newest_call(graph: Dag) -> Node:
+    for node in reversed(list(graph)):
+        if node.role == "llm":
+            return node
+    raise UsageError("no model has been asked in this session yet, so there is none to show")
 
 
 @command(

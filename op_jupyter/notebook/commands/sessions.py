@@ -30,6 +30,8 @@ def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
     for name, setting in chosen.values.items():
         if name not in ("mode", "home"):
             lines.append(f"{name:<12} {setting.value} (from {setting.origin})")
+    if (own := notebook.config.runtime) is not None:
+        lines.append(f"runtime      {own!r} (from %config AgentMagics.runtime)")
     lines += [f"note         {note}" for note in _notes(notebook)]
     earlier = notebook.earlier()
     if earlier is not None:
