@@ -31,6 +31,29 @@ class SessionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A message, or a title, that a search found.
+
+    Attributes:
+        title: of its session, on one line.
+        node_id, turn_id: of the message; "" for a title.
+        role: ``user``, ``assistant`` or ``title``.
+        snippet: the part around the first word that was found, on one line.
+        score: larger is better; to be compared within one search.
+        at: when it was said, UTC, ISO 8601; "" for a title.
+    """
+
+    session_id: str
+    title: str
+    node_id: str
+    turn_id: str
+    role: str
+    snippet: str
+    score: float
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """How the session stands; every text is for a person.
 
