@@ -29,7 +29,9 @@ from op_jupyter.providers.recorded_decisions import RecordedDecisions
 from op_jupyter.tools.skills import SkillFolders
 
 if TYPE_CHECKING:
+    from op_jupyter.engine.service import Service
     from op_jupyter.engine.session import AgentSession
+    from op_jupyter.store.base import Store
     from op_jupyter.store.sessions import SessionStore
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,16 @@ def default_store(root: Path | str | None = None, kernel_id: str | None = None) 
     from op_jupyter.store.sessions import SessionStore
 
     return SessionStore(root or settings().get("home"), kernel_id=kernel_id)
+
+
+def default_service(store: Store | None = None) -> Service:
+    """What lists, reads, searches and exports the sessions of *store* (None: the default one)."""
+    from op_jupyter.engine.service import Service
+    from op_jupyter.store.search import SearchIndex
+
+    store = default_store() if store is None else store
+    searcher = None if store.root is None else SearchIndex(store.root)
+    return Service(store, searcher=searcher)
 
 
 def user_rules(chosen: Settings) -> tuple[Rule, ...]:

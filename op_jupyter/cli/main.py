@@ -117,7 +117,22 @@ def _declare_reading(commands: Commands) -> None:
     sessions.add_argument(
         "--limit", type=positive, metavar="N", default=None, help="how many (default: all)"
     )
+    sessions.add_argument(
+        "--all", action="store_true", help="archived ones and those of sub-agents, too"
+    )
     add_json(sessions)
+
+    search = commands.add(
+        "search",
+        _search,
+        "find messages and titles in all sessions",
+        "A result holds every word; a word of three letters or more also stands for longer ones.",
+    )
+    search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
+    search.add_argument(
+        "--limit", type=positive, metavar="N", default=20, help="how many (default: %(default)s)"
+    )
+    add_json(search)
 
     show = commands.add("show", _show, "show a session, a node of it, or its prompts")
     add_session(show, _session_ids)
@@ -127,6 +142,7 @@ def _declare_reading(commands: Commands) -> None:
         action="store_true",
         help="what the model was sent: by that node, or by every model call",
     )
+    add_json(show, "its messages and attempts, as JSON")
 
 
 def _declare_keeping(commands: Commands) -> None:
@@ -230,22 +246,31 @@ def _local_install(args: argparse.Namespace) -> None:
 def _sessions(args: argparse.Namespace) -> None:
     from op_jupyter.cli import sessions
 
-    sessions.list_sessions(args.limit, as_json=args.json)
+    sessions.list_sessions(args.limit, all_kinds=args.all, as_json=args.json)
 
 
 def _show(args: argparse.Namespace) -> None:
-    from op_jupyter.bootstrap import default_store
+    from op_jupyter.bootstrap import default_service
     from op_jupyter.cli import sessions
-    from op_jupyter.cli.ids import session_id
 
-    store = default_store()
-    wanted = session_id(store, args.id)
-    if args.prompt:
-        print(sessions.prompts_text(store, wanted, args.node))
+    service = default_service()
+    wanted = service.find(args.id)
+    if args.json:
+        sessions.show_json(service, wanted)
+    elif args.prompt:
+        print(sessions.prompts_text(service, wanted, args.node))
     elif args.node is not None:
-        print(sessions.node_text(store, wanted, args.node))
+        print(sessions.node_text(service, wanted, args.node))
     else:
-        print(sessions.session_text(store, wanted))
+        print(sessions.session_text(service, wanted))
+
+
+def _search(args: argparse.Namespace) -> None:
+    from op_jupyter.bootstrap import default_service
+    from op_jupyter.cli import sessions
+
+    query = " ".join(args.text)
+    sessions.print_found(default_service(), query, args.limit, as_json=args.json)
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ class Phase(Enum):
     """What the active turn is doing."""
 
     STARTING = "starting"
+    PENDING = "pending"
     RUNNING_MODEL = "running_model"
     COMPACTING = "compacting"
     RUNNING_TOOLS = "running_tools"
@@ -29,7 +30,8 @@ TERMINAL: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 _ENDS: Final = frozenset({Phase.FAILED, Phase.CANCELLED})
 
 TRANSITIONS: Final[dict[Phase, frozenset[Phase]]] = {
-    Phase.STARTING: frozenset({Phase.RUNNING_MODEL, Phase.COMPACTING}) | _ENDS,
+    Phase.STARTING: frozenset({Phase.PENDING, Phase.RUNNING_MODEL, Phase.COMPACTING}) | _ENDS,
+    Phase.PENDING: frozenset({Phase.RUNNING_MODEL, Phase.COMPACTING}) | _ENDS,
     Phase.RUNNING_MODEL: frozenset({Phase.COMPACTING, Phase.RUNNING_TOOLS, Phase.COMPLETED})
     | _ENDS,
     Phase.COMPACTING: frozenset({Phase.RUNNING_MODEL, Phase.COMPLETED}) | _ENDS,

@@ -57,6 +57,13 @@ def acquire(
         return entry.session
 
 
+def live(store: Store, session_id: str) -> AgentSession | None:
+    """The session with that id, when this process has it open."""
+    with _lock:
+        entry = _open.get(_key(store, session_id))
+        return None if entry is None else entry.session
+
+
 def release(session: AgentSession) -> None:
     """Let go of what `acquire` gave; the last one closes it."""
     with _lock:

@@ -19,6 +19,7 @@ from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.engine.asking import Check
 from op_jupyter.engine.context import SessionHandle, install
 from op_jupyter.engine.loop import run_sync
+from op_jupyter.engine.service import Service as SessionService
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
 from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
@@ -66,6 +67,7 @@ class Notebook:
         self.restarts = 0
         self._store = store
         self._services = Services(make_runtime or configured_runtime)
+        self._stored: SessionService | None = None
         self._handle: SessionHandle | None = None
         self._goes_on = goes_on
         self._skills: SkillFolders | None = None
@@ -79,6 +81,13 @@ class Notebook:
         if self._store is None:
             self._store = bootstrap.default_store(self.config.home or None, kernel_id(self.shell))
         return self._store
+
+    @property
+    def stored(self) -> SessionService:
+        """What lists, searches and exports sessions."""
+        if self._stored is None:
+            self._stored = bootstrap.default_service(self.store)
+        return self._stored
 
     @property
     def handle(self) -> SessionHandle:
@@ -253,7 +262,8 @@ class Notebook:
         """The newest session of this notebook that is not the current one."""
         key = notebook_id(self.shell).key
         current = None if self._handle is None else self._handle.session_id
-        found = (s for s in self.store.sessions(_LISTED) if s.notebook == key and s.id != current)
+        listed = self.stored.list_sessions(_LISTED, archived=None, sub_agents=True)
+        found = (s for s in listed if s.notebook == key and s.id != current)
         return next(found, None)
 
     def offered(self) -> SessionInfo | None:
@@ -264,7 +274,7 @@ class Notebook:
 
     def unknown(self, session_id: str) -> UnknownSession:
         """The error for a session that is not there."""
-        known = [info.id for info in self.store.sessions(_LISTED)]
+        known = [info.id for info in self.stored.list_sessions(_LISTED, archived=None)]
         return unknown_session(session_id, known, "here; `%agent sessions` lists those there are")
 
     # -- models

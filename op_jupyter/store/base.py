@@ -8,7 +8,7 @@ All calls are synchronous, thread-safe, and return only when what they wrote is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,7 +18,14 @@ from op_jupyter.core.nodes import Node, Turn, TurnStatus
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as a list shows it."""
+    """A session as a list shows it.
+
+    Attributes:
+        status: ``active`` or ``archived``.
+        head: the node that the active line ends with.
+        last_attempt_id: the newest turn that answers a prompt.
+        config: what a service was told to use for its attempts.
+    """
 
     id: str
     title: str
@@ -28,6 +35,10 @@ class SessionInfo:
     turns: int
     last_status: str
     notebook: str = ""
+    status: str = "active"
+    head: str | None = None
+    last_attempt_id: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from op_jupyter.core.attempts import is_attempt
 from op_jupyter.core.graph import Dag, Repair
 from op_jupyter.errors import UnknownSession
 from op_jupyter.store import codec
@@ -49,6 +50,10 @@ def summarise(dag: Dag) -> SessionInfo:
         turns=len(dag.turns),
         last_status=turn.status if turn else "",
         notebook=str(meta.get("notebook", ""))[:_TITLE_CHARS],
+        status="archived" if meta.get("archived") is True else "active",
+        head=dag.head,
+        last_attempt_id=next((t.id for t in reversed(dag.turns.values()) if is_attempt(t)), None),
+        config=_mapping(meta.get("config")),
     )
 
 
@@ -69,6 +74,7 @@ def meta_json(dag: Dag) -> bytes:
         "updated_at": info.updated_at,
         "turns": info.turns,
         "last_status": info.last_status,
+        "last_attempt_id": info.last_attempt_id,
     }
     # One member a line; with `indent` the encoder would be thirty times as slow.
     lines = [f" {json.dumps(k)}: {_short(said[k])}" for k in sorted(said)]
@@ -100,7 +106,19 @@ def parse_meta(session_id: str, data: bytes) -> SessionInfo:
         turns=turns if isinstance(turns, int) else 0,
         last_status=str(said.get("last_status", "")),
         notebook=str(said.get("notebook", "")),
+        status="archived" if said.get("archived") is True else "active",
+        head=_text(said.get("head")),
+        last_attempt_id=_text(said.get("last_attempt_id")),
+        config=_mapping(said.get("config")),
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _updated_at(dag: Dag) -> str:

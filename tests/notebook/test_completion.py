@@ -34,7 +34,7 @@ def offered(shell: Shell, line: str) -> list[str]:
     ("line", "expected"),
     [
         ("%agent st", ["status"]),
-        ("%agent se", ["sessions"]),
+        ("%agent se", ["search", "sessions"]),
         ("%agent show --pr", ["--prompt"]),
         ("%agent mode acc", ["accept_edits"]),
         ("%%agent --max", ["--max-steps"]),

@@ -59,7 +59,13 @@ def summary(wanted: Command) -> str:
 
 
 TOPICS: Final[dict[str, tuple[Command, ...]]] = {
-    "Sessions": (sessions.status, sessions.sessions, sessions.new, sessions.resume),
+    "Sessions": (
+        sessions.status,
+        sessions.sessions,
+        sessions.search,
+        sessions.new,
+        sessions.resume,
+    ),
     "What happened": (line.history, line.dag, line.show),
     "The conversation": (line.compact, line.rewind),
     "Files": (files.undo, files.worktrees, files.worktree),

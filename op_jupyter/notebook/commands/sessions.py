@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
 
 from op_jupyter.bootstrap import EVERYTHING
+from op_jupyter.core.search_text import SNIPPET_CHARS
 from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
-from op_jupyter.store.base import SessionInfo
+from op_jupyter.store.base import SearchHit, SessionInfo
 from op_jupyter.views.text import count, one_line
 
 
@@ -58,10 +58,6 @@ def _session_words(info: SessionInfo) -> str:
     return f"{info.id}, {count(info.turns, 'turn')}, last used {when} UTC{title}"
 
 
-_SUB_AGENTS: Final = 200
-"""So many sessions of sub-agents may be newer; `%agent agents` lists those, of one session."""
-
-
 @command(
     "sessions",
     flag("--limit", type=int, default=20, help="How many; the newest first."),
@@ -69,12 +65,27 @@ _SUB_AGENTS: Final = 200
 def sessions(notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the sessions there are."""
     here = notebook.session.session_id
-    found = notebook.store.sessions(args.limit + _SUB_AGENTS)
-    listed = [info for info in found if info.source != "agent"][: args.limit]
+    listed = notebook.stored.list_sessions(args.limit)
     if not listed:
         return Said("There are no sessions yet; a %%agent cell makes the first.")
     lines = [f"{'*' if info.id == here else ' '} {_session_words(info)}" for info in listed]
     return Said("\n".join(lines))
+
+
+@command(
+    "search",
+    flag("text", help="Words to look for; a result holds all of them."),
+    verbatim=True,
+)
+def search(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Find messages and titles in all sessions."""
+    hits = notebook.stored.search(args.text)
+    lines = [f"{hit.session_id}  {hit.at[:16].replace('T', ' ')}  {_found(hit)}" for hit in hits]
+    return Said("\n".join(lines) or "Nothing was found.")
+
+
+def _found(hit: SearchHit) -> str:
+    return f"{hit.role}: {one_line(hit.snippet, SNIPPET_CHARS)}"
 
 
 @command("new")

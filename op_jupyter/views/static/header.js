@@ -109,6 +109,7 @@ function facts(state, now, expired) {
 
 export function activity(state) {
   if (state.permission) return "waiting for your answer";
+  if (state.phase === "pending") return "waiting for other turns to end";
   if (state.phase === "compacting") return "shortening the history";
   if (state.phase === "running_tools") {
     const running = state.calls.findLast((call) => call.state === "running");

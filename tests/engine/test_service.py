@@ -1,0 +1,152 @@
+"""The service: what it lists, tells and keeps in order, of stored and of running sessions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from op_jupyter import Runtime, session_context
+from op_jupyter.bootstrap import default_service
+from op_jupyter.core.messages import TextBlock
+from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.engine import loop
+from op_jupyter.engine.service import Service
+from op_jupyter.engine.session import AgentSession, TurnStart
+from op_jupyter.errors import SessionActive, UnknownSession, UsageError
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.sessions import SessionStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path / "sessions")
+
+
+@pytest.fixture
+def service(store: SessionStore) -> Service:
+    return default_service(store)
+
+
+def answering(text: str = "42") -> Runtime:
+    return Runtime(call=lambda content, **_: text)
+
+
+def ask(session: AgentSession, prompt: str, runtime: Runtime | None = None) -> str:
+    start = TurnStart((TextBlock(prompt),), runtime or answering())
+    return loop.run_sync(session.run_turn, start)[0]
+
+
+def record(store: SessionStore, session_id: str, *prompts: str) -> list[str]:
+    with session_context(session_id, store=store, create_runtime_if_none=False) as handle:
+        return [ask(handle.agent, prompt) for prompt in prompts]
+
+
+def test_messages_and_attempts_are_told_from_what_is_stored(
+    store: SessionStore, service: Service
+) -> None:
+    def broken(content: object, **_: object) -> str:
+        raise ValueError("no luck")
+
+    with session_context("one", store=store, create_runtime_if_none=False) as handle:
+        first = ask(handle.agent, "What is the answer?")
+        failing = ask(handle.agent, "And the question?", Runtime(call=broken, max_retries=1))
+
+    (done, failed) = service.get_attempts("one")
+    assert (done.id, done.status, done.summary, done.error) == (first, "completed", "42", "")
+    assert (failed.id, failed.parent_attempt_id, failed.status) == (failing, first, "failed")
+    assert failed.prompt == "And the question?"
+    assert "no luck" in failed.error
+    assert done.finished_at is not None
+    said = [(m.role, m.content, m.linked_attempt_id) for m in service.get_messages("one")]
+    assert said[:3] == [
+        ("user", "What is the answer?", first),
+        ("assistant", "42", first),
+        ("user", "And the question?", failing),
+    ]
+    reply = service.get_messages("one", 1)[0]
+    assert reply.metadata["status"] == "failed"
+    assert "no luck" in reply.content
+    assert service.get_messages("one", 0) == []
+    info = service.get_session("one")
+    assert (info.last_attempt_id, info.status) == (failing, "active")
+    assert info.head is not None
+
+
+def test_archived_sessions_and_those_of_sub_agents_are_listed_when_asked_for(
+    store: SessionStore, service: Service
+) -> None:
+    record(store, "one", "hello")
+    record(store, "two", "hello")
+    store.create_session("helper", source="agent")
+    helper = store.open("helper")
+    helper.begin_turn(Turn("t"))
+    helper.end_turn("t", "completed")
+    helper.close()
+
+    service.archive("one")
+    assert [info.id for info in service.list_sessions()] == ["two"]
+    assert [info.id for info in service.list_sessions(archived=True)] == ["one"]
+    everything = service.list_sessions(archived=None, sub_agents=True)
+    assert {info.id for info in everything} == {"one", "two", "helper"}
+    service.unarchive("one")
+    assert {info.id for info in service.list_sessions(limit=5)} == {"one", "two"}
+    assert len(service.list_sessions(limit=1)) == 1
+
+
+def test_a_session_is_found_by_a_beginning_that_is_unique(
+    store: SessionStore, service: Service
+) -> None:
+    record(store, "alpha-1", "hello")
+    record(store, "alpha-2", "hello")
+
+    assert service.find("alpha-2") == "alpha-2"
+    assert service.find("alpha-1"[:7]) == "alpha-1"
+    with pytest.raises(UnknownSession, match="2 sessions begin with 'alpha'"):
+        service.find("alpha")
+    with pytest.raises(UnknownSession, match="did you mean"):
+        service.get_session("alpha")
+
+
+def test_what_is_unknown_is_said(service: Service) -> None:
+    for call in (service.graph, service.archive, service.delete_session, service.restore_session):
+        with pytest.raises(UnknownSession):
+            call("nothing")
+    with pytest.raises(UsageError, match="no format 'pdf'"):
+        service.export("nothing", "pdf")
+    with pytest.raises(UsageError, match="cannot be searched"):
+        Service(MemoryStore()).search("x")
+    with pytest.raises(UsageError, match="1001 characters"):
+        service.search("x" * 1001)
+
+
+def test_a_session_that_runs_here_is_seen_live_and_cannot_be_deleted(
+    store: SessionStore, service: Service
+) -> None:
+    with session_context("one", store=store, create_runtime_if_none=False) as handle:
+        handle.agent.recorder.append(Node("n", "user", "user", [], status="completed"))
+        assert service.graph("one").node("n").id == "n"
+        with pytest.raises(SessionActive, match="open in this process"):
+            service.delete_session("one")
+        with service.reading("one") as session:
+            assert "n" in session.dag.nodes
+    service.delete_session("one")
+    assert service.list_sessions() == []
+    service.restore_session("one")
+    service.delete_session("one")
+    service.purge_session("one")
+    with pytest.raises(UnknownSession):
+        service.restore_session("one")
+
+
+def test_the_service_needs_no_notebook() -> None:
+    code = (
+        "import sys; from op_jupyter.bootstrap import default_service; default_service();"
+        "heavy = ('IPython', 'traitlets', 'ipywidgets', 'anthropic', 'pydantic');"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
