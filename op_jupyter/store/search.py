@@ -33,12 +33,12 @@ from op_jupyter.store.base import SearchHit
 from op_jupyter.store.codec import Record
 from op_jupyter.store.files import FileSystem, read_file, remove
 from op_jupyter.store.git import Repository
-from op_jupyter.store.history import META, blob_path
+from op_jupyter.store.history import blob_path
 from op_jupyter.store.journal import StoredSegment, list_files, parse_path, read_segments
 from op_jupyter.store.loading import Folder
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.session import check_blob_hash
-from op_jupyter.store.summary import parse_meta
+from op_jupyter.store.summary import META, parse_meta
 
 FOLDER: Final = ".index"
 FILE: Final = "search.sqlite"
