@@ -226,11 +226,12 @@ class LiveDisplay:
         self._view.finish()
         state = self._view.turn()
         self._leave(static(state) if state["turn_id"] is not None else NOTHING, ids(state))
-        self._view.close()
         return state
 
     def _leave(self, content: Mapping[str, Any], metadata: dict[str, Any]) -> None:
-        if self._alone or self._view.ready.is_set() or not content:
+        seen = self._view.ready.is_set()
+        self._view.leave(content, metadata)
+        if self._alone or seen or not content:
             self._handle.update(content, raw=True, metadata=metadata)
             return
         # No page showed the view: a console, which does not know updates of displays.
@@ -270,8 +271,8 @@ class CallCard:
         view, self._view = self._view, None
         if view is not None:
             view.finish()
+            view.leave(NOTHING)
             self._handle.update(NOTHING, raw=True)
-            view.close()
 
 
 class AskedCard:
@@ -317,12 +318,12 @@ class AskedCard:
 
         bundle = question_bundle(*self._session.recorder.clean([question.prompt, _said(answer)]))
         view, self._view = self._view, None
+        if view is not None:
+            view.leave(bundle)
         if self._handle is None:
             put(bundle)
         else:
             self._handle.update(bundle, raw=True)
-        if view is not None:
-            view.close()
 
 
 def _said(answer: QuestionAnswer | None) -> str:

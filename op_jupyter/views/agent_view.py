@@ -6,11 +6,9 @@ whole state, then batches of updates.  Clicks carry the id of what they answer.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
-import anywidget
 import traitlets
 
 from op_jupyter.core.permissions import PermissionAnswer
@@ -18,6 +16,7 @@ from op_jupyter.core.updates import Envelope, Snapshot
 from op_jupyter.views.bundle import css, esm
 from op_jupyter.views.live import LiveTurn
 from op_jupyter.views.model import State, TurnModel, is_over, outcome_word
+from op_jupyter.views.page_widget import PageWidget
 from op_jupyter.views.text import storable
 
 NodeAction = Literal["fork", "rewind", "show_prompt"]
@@ -29,11 +28,10 @@ OnDetails = Callable[[str], Mapping[str, Any]]
 OnNodeAction = Callable[[NodeAction, str], str | None]
 
 
-class AgentView(anywidget.AnyWidget):
+class AgentView(PageWidget):
     """What a page shows of one turn.
 
     Attributes:
-        ready: set once a page has shown the view; only then can somebody click.
         state: a few words for a page without a kernel; the live state goes by messages.
     """
 
@@ -43,15 +41,12 @@ class AgentView(anywidget.AnyWidget):
 
     def __init__(self) -> None:
         super().__init__(state={"status": "running"})
-        self.ready = threading.Event()
-        self._reloaded = False
         self._live = LiveTurn(self._post)
         self._on_decide: OnDecide | None = None
         self._on_cancel: Callable[[], None] | None = None
         self._on_details: OnDetails | None = None
         self._on_node_action: OnNodeAction | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self.on_msg(self._receive)
 
     def __repr__(self) -> str:
         return "<agent turn>"
@@ -120,15 +115,6 @@ class AgentView(anywidget.AnyWidget):
         self._live.expire()
         self._keep_words()
 
-    def close(self) -> None:
-        """Free the widget, unless a page that was reloaded shows it.
-
-        Such a page no longer knows where the display's final content belongs; without the
-        widget it would show nothing at all.
-        """
-        if not self._reloaded:
-            super().close()
-
     def _keep_words(self) -> None:
         turn = self._live.state()
         self.state = {
@@ -142,13 +128,10 @@ class AgentView(anywidget.AnyWidget):
 
     # -- from the page; on the main thread or a subshell's, so: hand over, nothing else
 
-    def _receive(self, _widget: object, content: object, _buffers: object) -> None:
-        if not isinstance(content, dict):
-            return
+    def hear(self, content: Mapping[str, Any]) -> None:
+        """See `PageWidget`."""
         match content.get("kind"):
             case "ready":
-                self._reloaded = self.ready.is_set()
-                self.ready.set()
                 self._live.send_snapshot()
             case "decide":
                 self._decide(content)

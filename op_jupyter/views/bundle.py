@@ -14,11 +14,11 @@ from importlib.resources import files
 from typing import Final
 
 PARTS: Final = (
-    *("text", "dom", "icons", "words", "highlight", "inline", "markdown"),
+    *("text", "dom", "leave", "icons", "words", "highlight", "inline", "markdown"),
     *("layout", "fold", "shapes", "graph", "details", "arguments", "card", "calls"),
     *("header", "view"),
 )
-QUESTION_PARTS: Final = ("text", "dom", "icons", "question")
+QUESTION_PARTS: Final = ("text", "dom", "leave", "icons", "question")
 _IMPORT: Final = re.compile(r'^import [^;]*? from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)

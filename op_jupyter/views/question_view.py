@@ -6,26 +6,24 @@ first answer that fits is the one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
-import anywidget
 import traitlets
 
 from op_jupyter.views.bundle import css, question_esm
+from op_jupyter.views.page_widget import PageWidget
 from op_jupyter.views.text import storable, visible
 
 OnAnswer = Callable[[Any], str]
 """Takes what the page sends and says what is wrong with it; "" when it is taken."""
 
 
-class QuestionView(anywidget.AnyWidget):
+class QuestionView(PageWidget):
     """One question, shown until it is closed.
 
     Attributes:
-        ready: set once a page has shown it; only then can somebody answer.
         question: `core.questions.Question.to_json`.
     """
 
@@ -37,31 +35,17 @@ class QuestionView(anywidget.AnyWidget):
         self, question: Mapping[str, Any], on_answer: OnAnswer, on_decline: Callable[[], None]
     ) -> None:
         super().__init__(question=storable(dict(question)))
-        self.ready = threading.Event()
-        self._reloaded = False
         self._on_answer = on_answer
         self._on_decline = on_decline
-        self.on_msg(self._receive)
 
     def __repr__(self) -> str:
         return "<question>"
 
-    def close(self) -> None:
-        """Free the widget, unless a page that was reloaded shows it.
-
-        Such a page no longer knows where the display's final content belongs.
-        """
-        if not self._reloaded:
-            super().close()
-
     # from the page; on the main thread or a subshell's
 
-    def _receive(self, _widget: object, content: object, _buffers: object) -> None:
-        if not isinstance(content, dict):
-            return
+    def hear(self, content: Mapping[str, Any]) -> None:
+        """See `PageWidget`."""
         if content.get("kind") == "ready":
-            self._reloaded = self.ready.is_set()
-            self.ready.set()
             self.send({"kind": "open"})
         if content.get("id") != self.question["id"]:
             return

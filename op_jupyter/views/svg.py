@@ -50,8 +50,9 @@ def graph_svg(
     layout = Layout()
     for node in shown.values():
         layout.add(node)
-    gutter = max(_GUTTER_LANES, len(layout.lanes)) * _LANE + 12
-    width = _WIDTH + gutter - (_GUTTER_LANES * _LANE + 12)
+    lanes = max(1, len(layout.lanes))
+    gutter = lanes * _LANE + 12
+    width = _WIDTH + max(0, lanes - _GUTTER_LANES) * _LANE
     height = 2 * _TOP + len(layout.rows) * _ROW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '

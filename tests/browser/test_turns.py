@@ -102,7 +102,7 @@ def test_after_a_restart_the_session_goes_on_by_its_id(desk: Desk) -> None:
     assert positions == sorted(positions)
 
 
-def test_a_card_survives_a_reload_of_the_page(desk: Desk) -> None:
+def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk) -> None:
     page = begin(desk, "reload", MEAN, ANSWER)
     ask(page)
     page.save()
@@ -114,8 +114,15 @@ def test_a_card_survives_a_reload_of_the_page(desk: Desk) -> None:
     turn.allow()
 
     assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"  # queued behind the turn
-    expect(page.outputs(ASKING)).to_contain_text("The mean of body_mass_g is 4201.75.")
-    assert turn.rows.count() == 4
+    expect(turn.saved).to_contain_text("The mean of body_mass_g is 4201.75.")
+    expect(turn.live).to_have_count(0)
+    page.save()
+    saved = json.loads((desk.server.folder / "reload.ipynb").read_text())
+    (output,) = saved["cells"][ASKING]["outputs"]
+    html = "".join(output["data"]["text/html"])
+    assert "The mean of body_mass_g is <strong>4201.75</strong>" in html
+    assert "application/vnd.jupyter.widget-view+json" not in output["data"]
+    assert set(output["metadata"]["openprogram"]) == {"session_id", "turn_id"}
 
 
 def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:

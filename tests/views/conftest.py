@@ -27,20 +27,34 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
+@pytest.fixture(scope="module")
+def shared_page(browser: Any) -> Iterator[Any]:
+    """A page to be used again: opening one costs more than most tests do."""
+    page = browser.new_page(viewport={"width": 880, "height": 900})
+    yield page
+    page.close()
+
+
 @pytest.fixture
-def open_view(browser: Any) -> Iterator[Callable[..., ViewPage]]:
-    """Opens pages with one view in each; at the end none may have complained."""
+def open_view(browser: Any, shared_page: Any) -> Iterator[Callable[..., ViewPage]]:
+    """Opens pages with one view in each; at the end none may have complained.
+
+    The first one is the shared page, emptied, unless *alone*: a test that changes more than that.
+    """
     opened: list[ViewPage] = []
 
-    def open_one(theme: str = "light", **context: Any) -> ViewPage:
-        page = browser.new_page(**{"viewport": {"width": 880, "height": 900}, **context})
+    def open_one(theme: str = "light", *, alone: bool = False) -> ViewPage:
+        is_first = not opened and not alone
+        page = shared_page if is_first else browser.new_page(viewport=shared_page.viewport_size)
         opened.append(ViewPage(page, theme))
         return opened[-1]
 
     yield open_one
     problems = [problem for view in opened for problem in view.problems]
     for view in opened:
-        view.page.close()
+        view.leave()
+        if view.page is not shared_page:
+            view.page.close()
     assert problems == []
 
 

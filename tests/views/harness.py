@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from op_jupyter.views.bundle import css, esm, question_esm
@@ -83,9 +84,14 @@ class ViewPage:
     ) -> None:
         self.page = page
         self.problems: list[str] = []
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: (self.problems.append("dialog"), dialog.dismiss()))
-        page.on("request", self._note_request)
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "pageerror": lambda error: self.problems.append(str(error)),
+            "dialog": self._note_dialog,
+            "request": self._note_request,
+        }
+        page.goto("about:blank")  # a window without globals and listeners
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
         flag = {"light": "true", "dark": "false"}.get(theme, "")
         html = _PAGE % (LIGHT, DARK, css(), theme, flag)
         if not flag:
@@ -96,6 +102,15 @@ class ViewPage:
     def _note_request(self, request: Any) -> None:
         if not request.url.startswith(("blob:", "data:", "about:")):
             self.problems.append(f"fetched {request.url}")
+
+    def _note_dialog(self, dialog: Any) -> None:
+        self.problems.append("dialog")
+        dialog.dismiss()
+
+    def leave(self) -> None:
+        """Hear no more of the page, which somebody else may use."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     @property
     def sent(self) -> list[dict[str, Any]]:

@@ -63,18 +63,56 @@ def test_every_render_is_answered_with_the_whole_turn(page: Page) -> None:
     page.finish()
 
 
-@pytest.mark.parametrize(("renders", "stays"), [(0, False), (1, False), (2, True)])
-def test_closing_leaves_a_reloaded_page_what_it_shows(
-    page: Page, renders: int, stays: bool
-) -> None:
+# -- giving way to what stays
+
+STAYS = {"text/plain": "the answer"}
+
+
+def test_a_view_that_no_page_shows_is_freed_at_once(page: Page) -> None:
+    page.leave(STAYS)
+    assert page.comm is None
+    assert page.sent == []
+
+
+def test_a_view_is_freed_once_its_page_says_that_it_is_gone(page: Page) -> None:
     page.attach()
-    for _ in range(renders):
+    page.says(kind="ready")
+    page.finish()
+    page.says(kind="removed")  # scrolled out of sight, or its tab was closed: it may come back
+    page.leave(STAYS)
+    assert page.comm is not None
+    assert page.of_kind("leave") == []  # the page replaces the display by itself
+    page.says(kind="removed")
+    assert page.comm is None
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_page_that_was_loaded_again_is_told_what_stays(page: Page, before: bool) -> None:
+    page.attach()
+    page.says(kind="ready")
+    if before:
         page.says(kind="ready")
     page.finish()
+    page.leave(STAYS, {"openprogram": {"turn_id": "t1"}})
+    if not before:
+        page.says(kind="ready")
+    assert page.of_kind("leave") == [
+        {
+            "kind": "leave",
+            "model_id": page.model_id,
+            "data": STAYS,
+            "metadata": {"openprogram": {"turn_id": "t1"}},
+        }
+    ]
 
-    page.close()
 
-    assert (page.comm is not None) == stays
+def test_views_that_no_page_gives_back_do_not_pile_up() -> None:
+    pages = [Page() for _ in range(30)]
+    for page in pages:
+        page.says(kind="ready")
+        page.leave(STAYS)
+    assert sum(page.comm is not None for page in pages) == 8
+    assert pages[-1].comm is not None
 
 
 def test_a_click_reaches_the_callback_once(page: Page) -> None:

@@ -329,11 +329,11 @@ def test_a_view_that_loses_its_kernel_expires_its_card(open_view: Open) -> None:
 
 def test_a_page_that_reloads_gets_the_card_back(open_view: Open) -> None:
     view, _ = asked(open_view, stories.request("c1"))
-    view.page.evaluate("window.sent = []")
     model = TurnModel()
     for envelope in stories.asking(stories.request("c1")).updates:
         model.apply(envelope)
     view.page.evaluate("window.cleanup(); document.getElementById('view').remove()")
+    view.page.evaluate("window.sent = []")
     view.page.evaluate("() => { window.cleanup = window.show('again'); }")
     assert view.sent == [{"kind": "ready"}]
     view.load(model.to_json())
@@ -385,7 +385,7 @@ def test_everything_that_takes_the_focus_keeps_its_keys_from_the_notebook(open_v
 
 
 def test_an_answer_that_nobody_takes_is_said_to_be_lost(open_view: Open) -> None:
-    view = open_view()
+    view = open_view(alone=True)
     view.page.clock.install()
     view, card = asked_in(view, stories.request("c1"))
     card.get_by_role("button", name="Allow once").click()

@@ -33,17 +33,16 @@ def question(**values: Any) -> Question:
 
 
 @pytest.fixture
-def open_question(browser: Any) -> Iterator[Open]:
+def open_question(shared_page: Page) -> Iterator[Open]:
     opened: list[QuestionPage] = []
 
     def open_one(asked: Question) -> QuestionPage:
-        page: Page = browser.new_page(viewport={"width": 880, "height": 700})
-        opened.append(QuestionPage(page, asked.to_json()))
+        opened.append(QuestionPage(shared_page, asked.to_json()))
         return opened[-1]
 
     yield open_one
     for view in opened:
-        view.page.close()
+        view.leave()
     assert [problem for view in opened for problem in view.problems] == []
 
 

@@ -45,16 +45,15 @@ def test_it_is_an_ordinary_widget_that_knows_when_a_page_shows_it() -> None:
     assert page.sent == [{"kind": "open"}]
 
 
-def test_a_page_that_was_reloaded_keeps_its_form() -> None:
+def test_a_page_that_was_loaded_again_is_told_what_stays() -> None:
     page = Page()
     says(page, {"kind": "ready"})
     says(page, {"kind": "ready"})
-    page.close()
+    page.leave({"text/plain": "red"})
     assert page.comm is not None
-    other = Page()
-    says(other, {"kind": "ready"})
-    other.close()
-    assert other.comm is None
+    assert (page.sent[-1]["kind"], page.sent[-1]["data"]) == ("leave", {"text/plain": "red"})
+    says(page, {"kind": "removed"})
+    assert page.comm is None
 
 
 def test_an_answer_is_taken_or_said_to_be_wrong() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,10 @@ from views.stories import Story
 end = Story(); end.sequence = 1000
 view.feed(end.finish("The **answer**").updates[0])
 view.finish()
+view.leave(static_bundle(view.turn()))
 shown.update(static_bundle(view.turn()), raw=True)
-view.close()
 """
+FREED = "print('freed:', view.comm is None)"
 
 
 def write_notebook(path: Path, *sources: str) -> None:
@@ -63,15 +64,12 @@ def write_notebook(path: Path, *sources: str) -> None:
     )
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LabServer]:
-    folder = tmp_path_factory.mktemp(request.param)
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), str(root / "tests")])
-    with running_lab(folder, request.param, env={"PYTHONPATH": path}) as running:
-        yield running
+def wait_until(page: Page, is_so: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if is_so():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not become so")
 
 
 class Notebook:
@@ -83,15 +81,11 @@ class Notebook:
         page.goto(server.page(f"{name}.ipynb"))
         page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=60_000)
         expect(page.locator(".jp-Notebook")).to_be_visible()
-        self.session = next(s for s in self.sessions() if s["path"].endswith(f"{name}.ipynb"))
+        wait_until(page, self.has_idle_kernel)
 
-    def sessions(self) -> list[dict[str, Any]]:
-        for _ in range(200):
-            found: list[dict[str, Any]] = self.server.request("GET", "sessions")
-            if found and all(s["kernel"]["execution_state"] == "idle" for s in found):
-                return found
-            self.page.wait_for_timeout(100)
-        raise AssertionError("no kernel became idle")
+    def has_idle_kernel(self) -> bool:
+        found: list[dict[str, Any]] = self.server.request("GET", "sessions")
+        return bool(found) and all(s["kernel"]["execution_state"] == "idle" for s in found)
 
     def run(self, index: int) -> None:
         self.page.locator(".jp-Cell .cm-content").nth(index).click()
@@ -105,23 +99,24 @@ class Notebook:
         return self.page.locator(".jp-CodeCell").nth(index).locator(".jp-OutputArea").inner_text()
 
 
-def open_notebook(browser: Any, server: LabServer, name: str) -> Iterator[Notebook]:
-    write_notebook(server.folder / f"{name}.ipynb", SETUP, ASK, TELL, END)
-    page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    notebook = Notebook(page, server, name)
-    yield notebook
-    server.request("DELETE", f"sessions/{notebook.session['id']}")
-    page.close()
-
-
-@pytest.fixture
-def notebook(browser: Any, server: LabServer, request: pytest.FixtureRequest) -> Iterator[Notebook]:
-    yield from open_notebook(browser, server, request.node.originalname)
+@pytest.fixture(scope="module", params=["lab", "notebook"])
+def notebook(
+    browser: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Notebook]:
+    """One page for each front end; every test shows a new view in it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "tests")])
+    write_notebook(folder / "turn.ipynb", SETUP, ASK, TELL, END, FREED)
+    with running_lab(folder, request.param, env={"PYTHONPATH": path}) as server:
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
+        yield Notebook(page, server, "turn")
+        page.close(run_before_unload=False)
 
 
 def ask(notebook: Notebook) -> None:
     notebook.run(0)
-    expect(notebook.page.locator(".opv")).to_be_visible(timeout=30_000)
+    expect(notebook.page.locator(".opv-hd")).to_contain_text("Running", timeout=30_000)
     notebook.run(1)
     expect(notebook.page.locator(".opv-card")).to_be_visible(timeout=30_000)
 
@@ -154,6 +149,30 @@ def test_escape_gives_the_keyboard_back_to_the_notebook(notebook: Notebook) -> N
     before = notebook.cells
     page.keyboard.press("b")
     expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before + 1)
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before)
+
+
+def test_the_notebook_is_saved_by_its_key_while_the_card_has_the_focus(notebook: Notebook) -> None:
+    ask(notebook)
+    page = notebook.page
+    file = notebook.server.folder / "turn.ipynb"
+    page.get_by_role("button", name="Deny", exact=True).focus()
+    for place in ("button", "textarea"):
+        before = file.stat().st_mtime_ns
+
+        def is_saved(
+            before: int = before,
+        ) -> bool:  # the key does nothing during a save
+            page.keyboard.press("Control+s")
+            page.wait_for_timeout(50)
+            return file.stat().st_mtime_ns > before
+
+        wait_until(page, is_saved)
+        assert page.evaluate("document.activeElement.localName") == place
+        page.keyboard.press("m")  # opens the place for a message; what is typed there stays there
+    expect(page.locator(".opv-drawer textarea")).to_have_value("m")
 
 
 def test_arrow_keys_in_the_graph_stay_in_the_graph(notebook: Notebook) -> None:
@@ -188,3 +207,5 @@ def test_the_view_gives_way_to_the_saved_form(notebook: Notebook) -> None:
     expect(output).to_contain_text("OpenProgram: completed", timeout=30_000)
     expect(output.locator("strong").first).to_have_text("answer")
     expect(page.locator(".opv-hd")).to_have_count(0)
+    notebook.run(4)
+    expect(page.locator(".jp-CodeCell").nth(4)).to_contain_text("freed: True")

@@ -4,6 +4,7 @@ import { visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const SUPPRESSES = "data-lm-suppress-shortcuts";
 const TAKES_KEYS = new Set(["button", "input", "textarea", "summary"]);
 
 // `on*` attributes are listeners, `false` and `null` leave an attribute or a child out.
@@ -11,7 +12,7 @@ function fill(element, attributes, children) {
   // Front ends that hear keys first would else act on them: D D deletes the cell around us. They
   // look for this on the focused element itself.
   if (TAKES_KEYS.has(element.localName) || "tabindex" in attributes) {
-    element.setAttribute("data-lm-suppress-shortcuts", "true");
+    element.setAttribute(SUPPRESSES, "true");
   }
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -62,4 +63,26 @@ export function leave(element) {
     target?.focus({ preventScroll: true });
     if (target && document.activeElement === target) return;
   }
+}
+
+// Shortcuts with Ctrl or Cmd, such as the one that saves the notebook, are its own also while the
+// focus is in `root`: what holds keys back is away while they pass. Returns the way to end that.
+export function passShortcuts(root) {
+  const pass = (event) => {
+    if (!root.contains(event.target) || !isShortcut(event)) return;
+    const held = [];
+    for (let at = event.target; root.contains(at); at = at.parentElement) {
+      if (at.hasAttribute(SUPPRESSES)) held.push(at);
+      at.removeAttribute(SUPPRESSES);
+    }
+    setTimeout(() => held.forEach((element) => element.setAttribute(SUPPRESSES, "true")));
+  };
+  window.addEventListener("keydown", pass, true);
+  return () => window.removeEventListener("keydown", pass, true);
+}
+
+// While somebody writes, only saving: the others may mean the text.
+function isShortcut({ key, ctrlKey, metaKey, altKey, target }) {
+  if (!(ctrlKey || metaKey) || altKey || key.length !== 1) return false;
+  return key.toLowerCase() === "s" || !/^(TEXTAREA|INPUT)$/.test(target.tagName);
 }

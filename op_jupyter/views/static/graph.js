@@ -6,7 +6,6 @@ import { calledBy, comesAfter, glyph, LANE, LANES, legend, PAD, ROW, TOP } from 
 import { visible } from "./text.js";
 import { lookOf, seconds } from "./words.js";
 
-const GUTTER = LANES * LANE + 12;
 const OVERSCAN = 8;
 let graphs = 0;
 
@@ -39,7 +38,7 @@ export class GraphView {
     this.moving = s("g", {}, this.lanes, this.edges, this.glyphs);
     this.gutter = s(
       "svg",
-      { class: "opv-gutter", "aria-hidden": "true", width: GUTTER },
+      { class: "opv-gutter", "aria-hidden": "true" },
       this.moving,
     );
     this.body = h("div", { class: "opv-rows" }, this.gutter);
@@ -249,7 +248,10 @@ export class GraphView {
     const rows = this.layout.rows;
     const height = 2 * TOP + rows.length * ROW;
     this.body.style.height = `${height}px`;
+    const gutter = Math.max(1, Math.min(LANES, this.layout.lanes.size)) * LANE + 12;
     this.gutter.setAttribute("height", height);
+    this.gutter.setAttribute("width", gutter);
+    this.body.style.setProperty("--op-gutter", `${gutter}px`);
     const from = Math.max(0, Math.floor(this.scroller.scrollTop / ROW) - OVERSCAN);
     const room = this.scroller.clientHeight || 20 * ROW;
     const to = Math.min(

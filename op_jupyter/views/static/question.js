@@ -1,6 +1,7 @@
 // A question of the program's: radio buttons, checkboxes, texts; one answer, checked by the kernel.
-import { h, leave, replace, setText } from "./dom.js";
+import { h, leave, passShortcuts, replace, setText } from "./dom.js";
 import { icon } from "./icons.js";
+import { leaveNotebook } from "./leave.js";
 import { visible } from "./text.js";
 
 const NO_KERNEL_MS = 6000;
@@ -166,6 +167,10 @@ class QuestionForm {
 
   receive(message) {
     if (message?.kind === "open") return;
+    if (message?.kind === "leave") {
+      leaveNotebook(this.model, message);
+      return;
+    }
     clearTimeout(this.late);
     if (message?.kind === "problem") {
       this.waiting = false;
@@ -191,6 +196,7 @@ class QuestionForm {
     el.append(this.element);
     const listen = (message) => this.receive(message);
     this.model.on("msg:custom", listen);
+    const stopPassing = passShortcuts(this.element);
     this.model.send({ kind: "ready" });
     const writing = document.activeElement?.matches?.(
       "textarea, input, [contenteditable]:not([contenteditable=false])",
@@ -198,7 +204,9 @@ class QuestionForm {
     if (!writing) this.first()?.focus({ preventScroll: true });
     return () => {
       clearTimeout(this.late);
+      stopPassing();
       this.model.off("msg:custom", listen);
+      this.model.send({ kind: "removed" });
     };
   }
 }

@@ -2,11 +2,12 @@
 import { CallList, preview } from "./calls.js";
 import { announcement, answeredCard, expiredCard, PermissionCard } from "./card.js";
 import { DetailsPanel } from "./details.js";
-import { h, leave, replace, setText, show } from "./dom.js";
+import { h, leave, passShortcuts, replace, setText, show } from "./dom.js";
 import { isOver, outcomeWord, TurnFold, waitingNode } from "./fold.js";
 import { GraphView } from "./graph.js";
 import { activity, capital, Header, outcomeNote } from "./header.js";
 import { icon } from "./icons.js";
+import { leaveNotebook } from "./leave.js";
 import { MarkdownBox } from "./markdown.js";
 import { ANSWER_WORDS } from "./words.js";
 
@@ -77,6 +78,7 @@ class TurnView {
     // Told by the widget manager when the kernel restarts: the new one knows nothing of this view.
     this.model.on("comm_live_update", lost);
     document.addEventListener("keydown", typed, true);
+    const stopPassing = passShortcuts(this.root);
     const clock = setInterval(() => this.tick(), 1000);
     const patience = setTimeout(() => this.paint(), KERNEL_PATIENCE_MS);
     const resized = new ResizeObserver(() => this.graph.draw());
@@ -88,6 +90,8 @@ class TurnView {
       this.model.off("msg:custom", receive);
       this.model.off("comm_live_update", lost);
       document.removeEventListener("keydown", typed, true);
+      stopPassing();
+      if (!this.expired) this.model.send({ kind: "removed" });
       clearInterval(clock);
       clearTimeout(patience);
       resized.disconnect();
@@ -100,6 +104,7 @@ class TurnView {
     if (message.kind === "snapshot") this.load(message);
     else if (message.kind === "updates" && this.loaded) this.apply(message.items);
     else if (message.kind === "expire") this.expired = true;
+    else if (message.kind === "leave") return leaveNotebook(this.model, message);
     else if (message.kind === "details") return this.details.receive(message);
     else if (message.kind === "note") return this.details.note(message);
     return this.schedule();
