@@ -71,8 +71,9 @@ class Dag:
     def decision_of(self, node: Node) -> Mapping[str, Any] | None:
         """Who allowed or denied the call of *node*, and how; None: nothing was decided.
 
-        A node is told of it at its end.  Of one that its process did not survive, only the
-        decision itself is left, which was stored before the call had any effect.
+        What the rules decided is stored with the node.  A person's answer is told to it at its
+        end; of one that its process did not survive, only the decision itself is left, which
+        was stored before the call had any effect.
         """
         if isinstance(kept := node.metadata.get("permission"), Mapping):
             return kept

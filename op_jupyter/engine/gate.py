@@ -17,6 +17,7 @@ from op_jupyter.core.paths import Places
 from op_jupyter.core.permissions import (
     GateCall,
     PermissionAnswer,
+    PermissionMode,
     PermissionRequest,
     Verdict,
     build_request,
@@ -77,13 +78,54 @@ def rules_of(session: AgentSession) -> list[Rule]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the rules say about one call, before anybody is asked.
+
+    Attributes:
+        call: what would run.
+        mode: the permission mode that held.
+    """
+
+    tool: Tool
+    call: GateCall
+    verdict: Verdict
+    mode: PermissionMode
+
+    @property
+    def decision(self) -> Mapping[str, Any]:
+        """For the node of the call; empty while a person still has to say."""
+        if self.verdict.kind == "ask":
+            return {}
+        said = {"answer": self.verdict.kind, "how": self.verdict.by}
+        if self.verdict.by == "mode":
+            return {**said, "mode": self.mode}
+        return {**said, "rule": self.verdict.rule_text} if self.verdict.rule_text else said
+
+
+def judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> Judged:
+    """What the rules in force say about one call; asks nobody."""
+    session = env.session
+    call = gate_call(tool, arguments, session.workspace)
+    mode = session.permission_mode
+    verdict = decide(
+        call,
+        places=places_for(session),
+        mode=mode,
+        rules=rules_of(session),
+        interactive=env.asker.interactive,
+        everything=session.allow_everything,
+    )
+    return Judged(tool, call, verdict, mode)
+
+
 async def ask_permission(
-    env: ToolEnv, tool: Tool, call_id: str, arguments: Mapping[str, Any]
+    env: ToolEnv, judged: Judged, call_id: str, arguments: Mapping[str, Any]
 ) -> Permit:
     """Decide about one call; asks a person when the rules say so."""
-    call, verdict = _judge(env, tool, arguments)
+    tool, call, verdict = judged.tool, judged.call, judged.verdict
     if verdict.kind != "ask":
-        return _by_rule(env, call_id, call, verdict, arguments)
+        return _by_rule(env, call_id, judged, arguments)
     session = env.session
     undo = await session.backups.promise(call, session.workspace)
     request = build_request(
@@ -112,29 +154,13 @@ def _tell(env: ToolEnv, request: PermissionRequest, answer: PermissionAnswer) ->
         log.warning("the answer on a card could not be passed on", exc_info=True)
 
 
-def _judge(env: ToolEnv, tool: Tool, arguments: Mapping[str, Any]) -> tuple[GateCall, Verdict]:
-    session = env.session
-    call = gate_call(tool, arguments, session.workspace)
-    verdict = decide(
-        call,
-        places=places_for(session),
-        mode=session.permission_mode,
-        rules=rules_of(session),
-        interactive=env.asker.interactive,
-        everything=session.allow_everything,
-    )
-    return call, verdict
-
-
-def _by_rule(
-    env: ToolEnv, call_id: str, call: GateCall, verdict: Verdict, arguments: Mapping[str, Any]
-) -> Permit:
+def _by_rule(env: ToolEnv, call_id: str, judged: Judged, arguments: Mapping[str, Any]) -> Permit:
+    call, verdict = judged.call, judged.verdict
     allowed = verdict.kind == "allow"
     told = "" if allowed else verdict.reason
     permit = Permit(allowed, arguments, call, told, approved=_paths(call))
     if verdict.by == "mode":  # the node says so; a record of its own would say nothing more
-        said = {"answer": verdict.kind, "how": "mode", "mode": env.session.permission_mode}
-        return replace(permit, decision=said)
+        return replace(permit, decision=judged.decision)
     return _recorded(env, call_id, permit, verdict.kind, verdict.by, 0.0, verdict.rule_text)
 
 
@@ -174,7 +200,8 @@ def _allowed(
         told = f"InvalidArguments: the edited arguments do not fit: {problem}"
         return Permit(False, arguments, call, told, state="failed")
     changed = {} if edited is arguments else {"edited": edited}
-    now, verdict = _judge(env, tool, edited)
+    again = judge(env, tool, edited)
+    now, verdict = again.call, again.verdict
     if verdict.kind == "deny" and verdict.by != "nobody":
         overruled = {**changed, "overruled_by": verdict.by}
         return Permit(False, arguments, call, verdict.reason, decision=overruled)

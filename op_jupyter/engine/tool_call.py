@@ -1,7 +1,8 @@
 """The life of one tool call, from the model's request to the one stored result.
 
-Order: parse, show, resolve the name, validate, permission, run, store, show.  Every way out
-of `run_tool_call` has stored a result first, unless the store itself refused.
+Order: parse, resolve the name, validate, judge, store the call, show, permission, run, store,
+show.  What the rules decide about a call is stored with it, in one write, before it runs.
+Every way out of `run_tool_call` has stored a result first, unless the store itself refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from op_jupyter.core.turn import FailureCode, ToolState
 from op_jupyter.core.updates import Update, bounded, clip
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.context import Frame, executing
-from op_jupyter.engine.gate import Permit, ask_permission
+from op_jupyter.engine.gate import Judged, Permit, ask_permission, judge
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.results import accepted, bounded_content, text_output
@@ -125,9 +126,14 @@ def _attributes(env: ToolEnv, use: ToolUseBlock) -> dict[str, Any]:
 
 async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> ToolOutput:
     arguments = _parse(use.arguments)
-    call = _begin(env, use, arguments, span)
     try:
-        output = await _produce(call, arguments)
+        judged = await _look_at(env, use, arguments)
+    except asyncio.CancelledError:
+        _store_last(_begin(env, use, arguments, span), text_output("cancelled", CANCELLED))
+        raise
+    call = _begin(env, use, arguments, span, judged)
+    try:
+        output = await _produce(call, judged, arguments)
     except asyncio.CancelledError:
         _store_last(call, call.in_spite or text_output("cancelled", CANCELLED))
         raise
@@ -153,6 +159,23 @@ def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) 
         _store(_begin(env, use, _parse(use.arguments), span), text_output(state, text))
 
 
+async def _look_at(
+    env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str
+) -> Judged | ToolOutput:
+    """What the rules say about the call, or the result of one that cannot run; no effect yet."""
+    if isinstance(arguments, str):
+        return text_output("failed", arguments)
+    tool = env.tools.get(use.name)
+    if tool is None:
+        return text_output("failed", f"ToolNotFound: {env.tools.unknown(use.name)}")
+    try:
+        if problem := await asyncio.to_thread(env.tools.check, use.name, arguments):
+            return text_output("failed", f"InvalidArguments: {problem}")
+        return judge(env, tool, arguments)
+    except Exception as error:  # noqa: BLE001 -- what the tool tells about itself is foreign code
+        return text_output("failed", f"the call was not run: {_told(error)}")
+
+
 def _parse(raw: str) -> Mapping[str, Any] | str:
     """The arguments, or the sentence that says what is wrong with them."""
     try:
@@ -172,9 +195,14 @@ def _refuse_constant(word: str) -> Any:
 
 
 def _begin(
-    env: ToolEnv, use: ToolUseBlock, arguments: Mapping[str, Any] | str, span: Span
+    env: ToolEnv,
+    use: ToolUseBlock,
+    arguments: Mapping[str, Any] | str,
+    span: Span,
+    judged: Judged | ToolOutput | None = None,
 ) -> _Call:
     parsed = isinstance(arguments, Mapping)
+    decision = judged.decision if isinstance(judged, Judged) else {}
     node = env.session.recorder.append(
         Node(
             id=env.session.new_id("tool"),
@@ -188,6 +216,7 @@ def _begin(
                 "tool_call_id": use.id,
                 "frame": env.asked.metadata.get("frame"),
                 "label": clip(use.arguments),
+                **({"permission": dict(decision)} if decision else {}),
             },
         )
     )
@@ -203,20 +232,18 @@ def _begin(
     return _Call(env, use, node, monotonic(), span)
 
 
-async def _produce(call: _Call, arguments: Mapping[str, Any] | str) -> ToolOutput:
-    if isinstance(arguments, str):
-        return text_output("failed", arguments)
-    env, name = call.env, call.use.name
-    tool = env.tools.get(name)
-    if tool is None:
-        return text_output("failed", f"ToolNotFound: {env.tools.unknown(name)}")
-    if problem := await asyncio.to_thread(env.tools.check, name, arguments):
-        return text_output("failed", f"InvalidArguments: {problem}")
+async def _produce(
+    call: _Call, judged: Judged | ToolOutput, arguments: Mapping[str, Any] | str
+) -> ToolOutput:
+    if isinstance(judged, ToolOutput):
+        return judged
+    assert not isinstance(arguments, str)  # such a call is not judged
+    env, tool = call.env, judged.tool
     asked = monotonic()
     try:
-        permit = await ask_permission(env, tool, call.use.id, arguments)
+        permit = await ask_permission(env, judged, call.use.id, arguments)
     finally:
-        call.waited = monotonic() - asked
+        call.waited += monotonic() - asked
     if permit.decision:
         call.metadata["permission"] = dict(permit.decision)
     if not permit.allowed:

@@ -184,6 +184,27 @@ def test_a_decision_is_found_by_its_node_also_when_the_process_did_not_live_to_i
     assert session.dag.decision_of(user) is None
 
 
+@pytest.mark.parametrize("how", ["mode", "rule"])
+def test_what_the_rules_decide_is_stored_with_the_call_before_it_runs(
+    session: AgentSession, how: str
+) -> None:
+    written: list[Any] = []
+
+    def look(arguments: Any) -> str:
+        written.extend(dict(n.metadata["permission"]) for n in tool_nodes(session))
+        return "seen"
+
+    if how == "rule":
+        session.user_rules = (parse_rule("look", "allow"),)
+    run(
+        session,
+        ScriptedProvider(reply(call("look", {})), reply("done")),
+        [FakeTool("look", "execute" if how == "rule" else "read", act=look)],
+        asker=ScriptedAsker([]),
+    )
+    assert [(d["answer"], d["how"]) for d in written] == [("allow", how)]
+
+
 def test_the_switch_of_the_process_runs_everything_that_no_rule_denies(
     session: AgentSession,
 ) -> None:
