@@ -3,8 +3,9 @@
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
 ``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]``,
-``[skills] roots = [...]``, one ``[endpoints.NAME]`` for each model service and one
-``[mcp.NAME]`` (``command``, ``args``, ``env``) for each MCP server.
+``[skills] roots = [...]``, one ``[endpoints.NAME]`` for each model service, one ``[mcp.NAME]``
+(``command``, ``args``, ``env``) for each MCP server and one ``[prices."MODEL"]`` for each model
+whose tokens are to be counted in money.
 One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for CI.
 """
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
 import platformdirs
 
+from op_jupyter.core.prices import Price
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.catalog import BUILT_IN
 from op_jupyter.providers.endpoints import Endpoint, parse_endpoint
@@ -41,7 +43,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("off", "record", "replay", "auto"),
     "mode": ("read_only", "accept_edits", "auto"),
 }
-_TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp"})
+_TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
 
@@ -64,6 +66,7 @@ class Settings:
         allow_everything: the switch for CI is set.
         skill_roots: folders of skills; relative ones start at the workspace.
         mcp_servers: programs that offer tools.
+        prices: of a million tokens, by model.
     """
 
     values: Mapping[str, Setting]
@@ -74,6 +77,7 @@ class Settings:
     allow_everything: bool = False
     skill_roots: tuple[str, ...] = SKILL_ROOTS
     mcp_servers: tuple[ServerConfig, ...] = ()
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
     @property
     def answer_timeout(self) -> float | None:
@@ -88,7 +92,7 @@ class Settings:
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """The user's file; it need not exist."""
+    """The user's file; it need not exist, unless the environment names it."""
     named = environ.get(CONFIG_ENV)
     return Path(named) if named else platformdirs.user_config_path(APP) / "config.toml"
 
@@ -102,11 +106,12 @@ def load_settings(
         ConfigurationError: the file is not TOML, or holds a key or value that means nothing.
     """
     path = config_file(environ)
-    from_file = _read_file(path)
+    from_file = _read_file(path, wanted=bool(environ.get(CONFIG_ENV)))
     permissions = from_file.pop("permissions", {})
     roots = _skill_roots(from_file.pop("skills", {}), path)
     endpoints = _endpoints(from_file.pop("endpoints", {}), path)
     servers = _servers(from_file.pop("mcp", {}), path)
+    prices = _prices(from_file.pop("prices", {}), path)
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
         sources = (
@@ -120,7 +125,29 @@ def load_settings(
                 values[name] = Setting(_checked(name, value, origin), origin)
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
-    return Settings(values, allow, deny, path, endpoints, _everything(environ), roots, servers)
+    everything = _everything(environ)
+    return Settings(values, allow, deny, path, endpoints, everything, roots, servers, prices)
+
+
+def _prices(tables: Any, path: Path) -> dict[str, Price]:
+    if not isinstance(tables, dict):
+        raise ConfigurationError(f'prices in {path} has to be tables: [prices."MODEL"]')
+    return {model: _price(model, table, path) for model, table in tables.items()}
+
+
+def _price(model: str, table: Any, path: Path) -> Price:
+    names = tuple(each.name for each in fields(Price))
+    good = isinstance(table, dict) and {"input", "output"} <= set(table) <= set(names)
+    if not good or not all(_is_amount(value) for value in table.values()):
+        raise ConfigurationError(
+            f"prices.{model} in {path} has to hold input and output, and may hold cache_read and "
+            "cache_write: numbers, for a million tokens"
+        )
+    return Price(**table)
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
 
 
 def _servers(tables: Any, path: Path) -> tuple[ServerConfig, ...]:
@@ -157,10 +184,15 @@ def _seconds(name: str, value: Any, origin: str) -> str:
     return str(value)
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path, *, wanted: bool) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
     except FileNotFoundError:
+        if wanted:
+            raise ConfigurationError(
+                f"{CONFIG_ENV} names {path}, which is not there; write that file (it may be "
+                f"empty), or unset {CONFIG_ENV}"
+            ) from None
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error

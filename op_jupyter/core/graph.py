@@ -196,6 +196,10 @@ class Dag:
         """
         if turn.kind == "call" or turn.base == self.head:
             return self.active_branch
+        return self.free_branch()
+
+    def free_branch(self) -> str:
+        """The next name for a branch that nobody named."""
         number = 2
         while f"fork-{number}" in self.branches:
             number += 1

@@ -51,6 +51,7 @@ FailureCode: TypeAlias = Literal[
     "permission_denied",
     "doom_loop",
     "max_model_calls",
+    "token_budget",
     "actor_stopped",
     "world_state_error",
     "workspace_error",

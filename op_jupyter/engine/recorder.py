@@ -159,6 +159,11 @@ class Recorder:
         with self._lock:
             self._store.set_head(node_id)
 
+    def branch(self, name: str, at: str | None) -> None:
+        """Make a branch that begins after *at* the active one."""
+        with self._lock:
+            self._store.branch(name, at)
+
     def set_meta(self, **fields: Any) -> None:
         """Store session metadata."""
         with self._lock:

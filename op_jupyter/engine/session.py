@@ -73,6 +73,7 @@ class TurnStart:
         content: the prompt; at least one text block that is not blank.
         runtime: what asks the model.
         client_request_id: the same id never runs twice, also after a restart.
+        budget: tokens, sent and received, after which no further model call is made.
         base: node that the turn follows; `KEEP_HEAD`, or None for the start of the session.
         world: sampled before every model call; only changed sections are told.
         skills: sent before the prompt, as texts and no more; they allow nothing.
@@ -94,6 +95,7 @@ class TurnStart:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     worktree: Path | None = None
     workspace: Path | None = None
+    budget: int | None = None
 
     @property
     def text(self) -> str:
@@ -449,6 +451,28 @@ class AgentSession:
             )
             self.recorder.end_turn(turn_id, "completed", metadata={"rewound": node_id})
         return target
+
+    async def fork(self, node_id: str | None = None, name: str | None = None) -> str:
+        """Begin a branch and return its name; the one that was active stays as it is.
+
+        Args:
+            node_id: as for `rewind`; None: where the conversation is now.
+            name: of the branch; None: the next free ``fork-N``.
+
+        Raises:
+            SessionActive: a turn is running.
+            ReloadRequired: the session has to be opened again.
+            UnknownNode, UsageError: no branch can begin there, or the name is taken.
+            GraphError: *name* cannot name a branch.
+        """
+        self._check_idle("fork")
+        self._check_loaded()
+        target = self.dag.head if node_id is None else rewind_target(self.dag, node_id)
+        if name is not None and name in self.dag.branches:
+            raise UsageError(f"there is a branch {name!r} already; choose another name")
+        chosen = name or self.dag.free_branch()
+        self.recorder.branch(chosen, target)
+        return chosen
 
     def require_reload(self, reason: str) -> None:
         """Refuse further turns until the session is opened again."""

@@ -66,6 +66,7 @@ class Plan:
         schema: what the answer has to fit; None: it is text.
         own_tools: a provider that has tools of its own offers them too.
         exchange: where it stands at a provider that keeps the conversation itself.
+        budget: tokens, sent and received, after which no further call is made; None: any number.
     """
 
     session: AgentSession
@@ -92,6 +93,7 @@ class Plan:
     frame: Frame | None = None
     own_tools: bool = False
     exchange: Exchange | None = None
+    budget: int | None = None
 
     @property
     def frame_id(self) -> str | None:
@@ -178,6 +180,7 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
     first = progress.steps + 1
     for step in range(first, max(plan.max_steps, first) + 1):
         await asyncio.sleep(0)  # a cancel that is on its way has to come before the call
+        _check_budget(plan, progress)
         progress.steps = step
         if not plan.nested:
             plan.turn.step = step
@@ -201,6 +204,19 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         f"no answer after {plan.max_steps} model call{'' if plan.max_steps == 1 else 's'}; "
         "raise --max-steps or ask for less at once",
     )
+
+
+def _check_budget(plan: Plan, progress: Progress) -> None:
+    """End the turn before a call that its budget has nothing left for."""
+    spent = progress.usage.input_tokens + progress.usage.output_tokens
+    if plan.budget is not None and spent >= plan.budget:
+        raise TurnEnd(
+            "failed",
+            "token_budget",
+            f"no answer within {plan.budget:,} tokens: {spent:,} were used in "
+            f"{progress.steps} model call{'' if progress.steps == 1 else 's'}; raise --budget or "
+            "ask for less at once",
+        )
 
 
 async def _run_tools(

@@ -66,6 +66,7 @@ async def _outcome(
             runtime=start.runtime,
             tools=start.tools,
             max_steps=start.max_steps,
+            budget=start.budget,
             asker=start.asker,
             base=user.id,
             predecessor=user.id,

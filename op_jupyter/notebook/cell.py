@@ -12,7 +12,8 @@ from uuid import uuid4
 
 from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.messages import Block, TextBlock
+from op_jupyter.core.messages import Block, TextBlock, block_to_json
+from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import Outcome
@@ -28,6 +29,9 @@ from op_jupyter.notebook.display import (
     TurnDisplay,
     announced,
     display_for,
+    ids,
+    put,
+    static,
     warn,
 )
 from op_jupyter.notebook.frontend import FrontEnd, detect
@@ -57,6 +61,7 @@ class CellOptions:
     skill: Sequence[str] = ()
     no_skill: Sequence[str] = ()
     max_steps: int | None = None
+    budget: int | None = None
     replay: str | None = None
     output: str | None = None
     quiet: bool = False
@@ -80,6 +85,8 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     small = service.runtime.provider.capabilities.small  # says here what is not configured
     here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
+        if (earlier := _to_replay(notebook, session, options, here.run, content)) is not None:
+            return _kept(notebook, options, _shown_again(notebook, session, earlier, here))
         worktree, workspace = _place(session, options)
         for problem in notebook.connect_servers(session):
             warn(problem, here.front)
@@ -105,6 +112,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             tools,
             options.max_steps or notebook.config.max_steps,
             model=options.model,
+            budget=options.budget or notebook.config.budget or None,
             base=_base(session.dag, here.run, notebook.config.on_rerun),
             asker=asker,
             main_thread=notebook.lent,
@@ -245,11 +253,45 @@ def _offer(notebook: Notebook, session: AgentSession, here: _Here) -> Iterator[N
 
 def _base(dag: Dag, run: CellRun, on_rerun: str) -> str | None:
     """What the turn follows: a cell that is run again takes the place of its earlier turn."""
-    if on_rerun == "fork" and run.cell_id is not None:
-        for node in reversed(dag.spine()):
-            if node.role == "user" and node.metadata.get("cell_id") == run.cell_id:
-                return node.predecessor
-    return KEEP_HEAD
+    earlier = None if on_rerun == "append" else _earlier_prompt(dag, run)
+    return KEEP_HEAD if earlier is None else earlier.predecessor
+
+
+def _earlier_prompt(dag: Dag, run: CellRun) -> Node | None:
+    """What this very cell said before, on the active line."""
+    if run.cell_id is None:
+        return None
+    prompts = (node for node in reversed(dag.spine()) if node.role == "user")
+    return next((p for p in prompts if p.metadata.get("cell_id") == run.cell_id), None)
+
+
+def _to_replay(
+    notebook: Notebook,
+    session: AgentSession,
+    options: CellOptions,
+    run: CellRun,
+    content: tuple[Block, ...],
+) -> Turn | None:
+    """The turn to show again: the same cell said the same before, and it was answered."""
+    if notebook.config.on_rerun != "replay" or options.background or options.skill:
+        return None
+    prompt = _earlier_prompt(session.dag, run)
+    said = session.recorder.clean([block_to_json(block) for block in content])
+    if prompt is None or prompt.turn_id is None or prompt.input != said:
+        return None
+    turn = session.dag.turns.get(prompt.turn_id)
+    return turn if turn is not None and turn.status == "completed" else None
+
+
+def _shown_again(notebook: Notebook, session: AgentSession, turn: Turn, here: _Here) -> TurnResult:
+    """The result of *turn*, displayed as when it ran; no model is asked."""
+    from op_jupyter.views.stored import stored_turn
+
+    outcome = stored_outcome(session.dag, turn)
+    state = stored_turn(session.dag, turn, outcome)
+    if not here.quiet:
+        put(static(state), metadata=ids(state))
+    return _result(notebook, session, _Ended(outcome, turn.id, state), here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "session": _sessions,
     "node": _nodes,
     "spine": _spine,
+    "line": lambda notebook: [*notebook.session.dag.branches, *_spine(notebook)],
     "turn": lambda notebook: list(notebook.session.dag.turns),
     "job": lambda notebook: [job.id for job in notebook.jobs],
     "card": lambda notebook: [card.id for card in notebook.session.pending_cards()],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from traitlets import Bool, Enum, Instance, Int, List, Unicode
 from traitlets.config import Configurable
@@ -52,9 +52,10 @@ class AgentMagics(Configurable):
         help="What to do with the notebook's earlier session after a restart.",
     ).tag(config=True)
     on_rerun = Enum(
-        ("fork", "append"),
+        ("fork", "append", "replay"),
         "fork",
-        help="A cell that is run again takes the place of its earlier turn, or follows it.",
+        help="A cell that is run again takes the place of its earlier turn, follows it, or, "
+        "unchanged, shows what that turn said.",
     ).tag(config=True)
     workspace = Unicode("", help="Folder that the tools work in. Empty: the current one.").tag(
         config=True
@@ -65,8 +66,24 @@ class AgentMagics(Configurable):
     extra_tools = List(
         Unicode(), help="Tools that are offered as well and have to be asked for: shell."
     ).tag(config=True)
+    budget = Int(0, min=0, help="Most tokens of one turn. 0: any number.").tag(config=True)
     max_steps = Int(MAX_MODEL_CALLS, min=1, help="Most model calls of one turn.").tag(config=True)
     quiet = Bool(False, help="Show nothing of a turn; its result alone.").tag(config=True)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # What `%config` sets later is this notebook's own choice.
+        self._loaded = {name: getattr(self, name) for name in self.traits(config=True)}
+
+    def chosen(self) -> dict[str, tuple[object, str]]:
+        """What a notebook alone has to say that is not the default, and where that was said."""
+        found: dict[str, tuple[object, str]] = {}
+        for name, trait in sorted(self.traits(config=True).items()):
+            value = getattr(self, name)
+            if name not in _SHARED and value != trait.default():
+                as_loaded = value == self._loaded[name]
+                found[name] = (value, "IPython's configuration" if as_loaded else "this notebook")
+        return found
 
     def settings(self, **flags: str | None) -> Settings:
         """Every setting that is not about notebooks alone: *flags* first, then these traits.

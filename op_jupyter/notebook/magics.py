@@ -58,6 +58,12 @@ from op_jupyter.notebook.result import TurnResult
         help="Do not tell the model of these skills in this turn.",
     ),
     flag("--max-steps", metavar="N", type=positive, help="Most model calls of the turn."),
+    flag(
+        "--budget",
+        metavar="TOKENS",
+        type=positive,
+        help="Most tokens of the turn, sent and received: no model call begins beyond them.",
+    ),
     flag("--replay", choices=CHOICES["replay"], help="Record model calls, or play them."),
     flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
     flag(

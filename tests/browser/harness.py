@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer
         "ANTHROPIC_API_KEY": API_KEY,
         "HOME": str(folder),
         "JUPYTER_PATH": str(KERNELS),
-        "OPENPROGRAM_CONFIG": str(folder / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_HOME": str(folder / "sessions"),
         "OPENPROGRAM_PROVIDER": "anthropic",
         "OPENPROGRAM_MODEL": "",

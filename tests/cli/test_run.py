@@ -55,6 +55,7 @@ not_one = 3
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "sessions"))
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.syspath_prepend(str(tmp_path / "unused"))  # the path is put back as it was
     monkeypatch.chdir(tmp_path)

@@ -32,6 +32,7 @@ def environ(tmp_path, monkeypatch):
     """Settings from one file in a fresh folder; the environment says nothing else."""
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("WORK_KEY", "secret-of-work")
 

@@ -37,7 +37,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMes
     with FakeMessages(default=lambda body: Reply([text("positive")])) as fake:
         values = {
             "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-            "OPENPROGRAM_CONFIG": str(tmp_path / "config.toml"),
+            "OPENPROGRAM_CONFIG": os.devnull,
             "OPENPROGRAM_PROVIDER": "anthropic",
             "ANTHROPIC_BASE_URL": fake.url,
             "ANTHROPIC_API_KEY": API_KEY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeMessag
     """The configured service; everything is chosen as for a user who set two variables."""
     for name in ("OPENPROGRAM_PROVIDER", "OPENPROGRAM_MODEL", "OPENPROGRAM_REPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("OPENPROGRAM_CONFIG", os.devnull)
     seen.clear()
     with FakeMessages() as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", API_KEY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def notebook(ipykernel: str, tmp_path: Path, fake: FakeMessages) -> Iterator[Ker
         "ANTHROPIC_BASE_URL": fake.url,
         "ANTHROPIC_API_KEY": API_KEY,
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "JPY_SESSION_NAME": str(tmp_path / "lesson.ipynb"),
     }
     with running_kernel(ipykernel, tmp_path, env) as running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_the_switch_for_ci_is_a_red_line_in_the_output(
         "ANTHROPIC_BASE_URL": fake.url,
         "ANTHROPIC_API_KEY": API_KEY,
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_ALLOW_EVERYTHING": "1",
     }
     fake.script(asks("python", code="import os; os.remove('a')"), Reply([text("Done.")]))

@@ -19,6 +19,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of the machine, and a folder of the test's own to work in."""
     for name in ("PROVIDER", "MODEL", "HOME", "REPLAY", "CASSETTE", "MODE"):
         monkeypatch.delenv(f"OPENPROGRAM_{name}", raising=False)
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.chdir(tmp_path)
 

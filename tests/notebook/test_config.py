@@ -19,7 +19,7 @@ def test_config_lists_what_there_is(notebook: Notebook, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["resume = 'perhaps'", "on_rerun = 'replay'", "mode = 'everything'", "max_steps = 0"]
+    "line", ["resume = 'perhaps'", "on_rerun = 'again'", "mode = 'everything'", "max_steps = 0"]
 )
 def test_a_value_that_means_nothing_changes_nothing(
     notebook: Notebook, shell: Shell, caplog: pytest.LogCaptureFixture, line: str

@@ -133,6 +133,16 @@ def test_a_broken_settings_file_is_said(
     assert shell.value("1 + 1") == 2
 
 
+def test_a_named_settings_file_that_is_not_there_is_said(
+    clean_environment: None, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").unlink()
+    load_ipython_extension(shell.ip)
+    said = shell.shown[0]["text/plain"]
+    assert "OPENPROGRAM_CONFIG names" in said and "unset OPENPROGRAM_CONFIG" in said
+    assert "is not there" in str(shell.error("%agent status"))
+
+
 LOAD = """
 import sys
 from IPython.core.interactiveshell import InteractiveShell

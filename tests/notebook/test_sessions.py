@@ -106,6 +106,23 @@ def test_rerun_may_be_set_to_append(
     assert said(notebook.session.dag) == ["One", "Again"]
 
 
+def test_rerun_may_be_set_to_show_an_unchanged_turn_again(
+    front: Front, shell: Shell, talkative: Model, store: MemoryStore
+) -> None:
+    notebook = load(shell.ip, store=store, make_runtime=talkative.runtime)
+    shell.value("%config AgentMagics.on_rerun = 'replay'")
+    first = front.run("a", "One")
+    front.run("b", "Two")
+    asked, shown = len(talkative.provider.requests), dict(shell.shown[0])
+    again = front.run("a", "One")
+    assert len(talkative.provider.requests) == asked
+    assert (again.text, again.turn_id) == (first.text, first.turn_id)
+    assert shell.shown[-1] == shown
+    assert said(notebook.session.dag) == ["One", "Two"]  # nothing is added, nothing left
+    front.run("a", "One, better")
+    assert said(notebook.session.dag) == ["One, better"]
+
+
 def test_without_a_cell_id_a_turn_appends(
     notebook: Notebook, shell: Shell, talkative: Model
 ) -> None:

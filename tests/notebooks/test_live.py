@@ -35,7 +35,7 @@ def test_one_live_turn_calls_the_function_and_tells_its_number(tmp_path: Path) -
     sources = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
     env = {
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_REPLAY": "off",
         "OPENPROGRAM_MODEL": "",
     }
@@ -65,7 +65,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {
         **os.environ,
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         **more,
     }
 

@@ -110,7 +110,7 @@ def test_a_changed_word_in_a_prompt_fails_and_is_named(lessons: Path, tmp_path: 
     """What the recording has instead is told, too."""
     env = {
         "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
-        "OPENPROGRAM_CONFIG": str(tmp_path / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_REPLAY": "replay",
     }
     notebook = json.loads((lessons / "quickstart.ipynb").read_text())

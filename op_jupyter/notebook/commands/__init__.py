@@ -7,7 +7,7 @@ import difflib
 from typing import Final
 
 from op_jupyter.errors import UsageError
-from op_jupyter.notebook.commands import files, jobs, line, offers, permissions, sessions
+from op_jupyter.notebook.commands import branches, files, jobs, line, offers, permissions, sessions
 from op_jupyter.notebook.commands.base import Command, Said, command
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import parse
@@ -45,11 +45,13 @@ def run_command(notebook: Notebook, typed: str) -> Said:
 @command("help")
 def show_help(_notebook: Notebook, _args: argparse.Namespace) -> Said:
     """List the commands."""
-    lines = [f"%agent {word:<12} {summary(each)}" for word, each in COMMANDS.items()]
+    lines = []
+    for topic, listed in TOPICS.items():
+        lines += ["", topic, *(f"  %agent {each.word:<12} {summary(each)}" for each in listed)]
     return Said(
         "Write a prompt under %%agent in a cell of its own (`%%agent --help` shows its flags).\n"
         + "\n".join(lines)
-        + "\n%agent WORD --help tells more of each."
+        + "\n\n%agent WORD --help tells more of each."
     )
 
 
@@ -67,7 +69,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         sessions.resume,
     ),
     "What happened": (line.history, line.dag, line.show),
-    "The conversation": (line.compact, line.rewind),
+    "The conversation": (line.compact, line.rewind, branches.fork, branches.diff),
     "Files": (files.undo, files.worktrees, files.worktree),
     "Agents and turns": (jobs.agents, jobs.jobs, jobs.wait, jobs.cancel),
     "Permissions": (
@@ -79,7 +81,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         permissions.approve,
         permissions.reject,
     ),
-    "What a turn works with": (offers.tools,),
+    "What a turn works with": (offers.model, offers.provider, offers.tools, offers.cost),
     "Help": (show_help,),
 }
 COMMANDS: Final[dict[str, Command]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from urllib.parse import urlsplit, urlunsplit
 
 from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.core.search_text import SNIPPET_CHARS
@@ -10,7 +11,7 @@ from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.store.base import SearchHit, SessionInfo
-from op_jupyter.views.text import count, one_line
+from op_jupyter.views.text import count, one_line, visible
 
 
 @command("status")
@@ -27,16 +28,31 @@ def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
     lines.append(f"tools        {', '.join(session.tools.names) or 'none'}")
     if skills := notebook.skills.read().skills:
         lines.append(f"skills       {', '.join(skill.name for skill in skills)}")
-    for name, setting in chosen.values.items():
-        if name not in ("mode", "home"):
-            lines.append(f"{name:<12} {setting.value} (from {setting.origin})")
+    lines += [
+        f"{name:<12} {_without_secrets(setting.value)} (from {setting.origin})"
+        for name, setting in chosen.values.items()
+        if name != "mode"  # the session's own is what counts, and stands above
+    ]
+    lines += [
+        f"{name:<12} {value} (from {origin})"
+        for name, (value, origin) in notebook.config.chosen().items()
+    ]
     if (own := notebook.config.runtime) is not None:
         lines.append(f"runtime      {own!r} (from %config AgentMagics.runtime)")
     lines += [f"note         {note}" for note in _notes(notebook)]
     earlier = notebook.earlier()
     if earlier is not None:
         lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` goes on with it")
-    return Said("\n".join(lines), metadata=named(session.session_id))
+    said = session.recorder.clean("\n".join(lines))
+    return Said(visible(said), metadata=named(session.session_id))
+
+
+def _without_secrets(value: str) -> str:
+    """*value*; of an address, neither who logs in there nor what may be a key."""
+    if "://" not in value:
+        return value
+    parts = urlsplit(value)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _notes(notebook: Notebook) -> list[str]:
