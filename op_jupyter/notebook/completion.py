@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from op_jupyter.errors import OpenProgramError
+from op_jupyter.notebook.cell_flags import agent_cell
 from op_jupyter.notebook.commands import COMMANDS
-from op_jupyter.notebook.magics import agent_cell
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import Flag, flags_of
 from op_jupyter.providers.catalog import known_providers

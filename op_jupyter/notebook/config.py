@@ -80,7 +80,7 @@ class AgentMagics(Configurable):
         found: dict[str, tuple[object, str]] = {}
         for name, trait in sorted(self.traits(config=True).items()):
             value = getattr(self, name)
-            if name not in _SHARED and value != trait.default():
+            if name not in (*_SHARED, "runtime") and value != trait.default():
                 as_loaded = value == self._loaded[name]
                 found[name] = (value, "IPython's configuration" if as_loaded else "this notebook")
         return found

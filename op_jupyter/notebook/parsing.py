@@ -89,6 +89,12 @@ def flags_of(function: Any) -> tuple[Flag, ...]:
     return flags
 
 
+def description_of(function: Any) -> str:
+    """What the docstring of *function* said before `arguments` added its flags to it."""
+    description: str | None = function.parser.description
+    return description or ""
+
+
 def parse(function: Any, line: str) -> argparse.Namespace:
     """The arguments in *line*.
 

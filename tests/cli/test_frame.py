@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "sessions"))
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     return tmp_path / "sessions"
 
@@ -68,6 +69,7 @@ def test_a_beginning_that_is_unique_names_a_session(
 def test_errors_are_json_where_json_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     (tmp_path / "config.toml").write_text("nonsense = 1")
 

@@ -16,6 +16,7 @@ from op_jupyter.store.sessions import SessionStore
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "sessions"))
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-never-shown-0123456789")
     return tmp_path / "sessions"

@@ -220,6 +220,7 @@ def test_the_switch_of_the_process_runs_everything_that_no_rule_denies(
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "config.toml"
+    path.touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(path))
     monkeypatch.delenv("OPENPROGRAM_ALLOW_EVERYTHING", raising=False)
     monkeypatch.delenv("OPENPROGRAM_ANSWER_TIMEOUT", raising=False)

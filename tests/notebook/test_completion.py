@@ -6,8 +6,8 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from shells import Model, Shell
 
+from op_jupyter.notebook.cell_flags import agent_cell
 from op_jupyter.notebook.commands import COMMANDS
-from op_jupyter.notebook.magics import agent_cell
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flags_of
 from op_jupyter.testing.providers import reply

@@ -80,7 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "OPENPROGRAM_CONFIG": str(folder / "none.toml"),
+        "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_HOME": str(home),
     }
     log = folder / "server.log"

@@ -9,8 +9,9 @@ from typing import Final
 from op_jupyter.errors import UsageError
 from op_jupyter.notebook.commands import branches, files, jobs, line, offers, permissions, sessions
 from op_jupyter.notebook.commands.base import Command, Said, command
+from op_jupyter.notebook.commands.manual import page
 from op_jupyter.notebook.notebook import Notebook
-from op_jupyter.notebook.parsing import parse
+from op_jupyter.notebook.parsing import description_of, flag, parse
 from op_jupyter.notebook.substitution import filled_in
 
 __all__ = ["COMMANDS", "TOPICS", "Command", "Said", "run_command"]
@@ -42,9 +43,14 @@ def run_command(notebook: Notebook, typed: str) -> Said:
     return wanted(notebook, parse(wanted, filled_in(rest, notebook.shell.user_ns)))
 
 
-@command("help")
-def show_help(_notebook: Notebook, _args: argparse.Namespace) -> Said:
+@command(
+    "help",
+    flag("--markdown", action="store_true", help="All of every command, as a page for reading."),
+)
+def show_help(_notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the commands."""
+    if args.markdown:
+        return Said(page(TOPICS.items()))
     lines = []
     for topic, listed in TOPICS.items():
         lines += ["", topic, *(f"  %agent {each.word:<12} {summary(each)}" for each in listed)]
@@ -57,7 +63,7 @@ def show_help(_notebook: Notebook, _args: argparse.Namespace) -> Said:
 
 def summary(wanted: Command) -> str:
     """The first line of its manual."""
-    return (wanted.parser.description or "").strip().split("\n", 1)[0]
+    return description_of(wanted).strip().split("\n", 1)[0]
 
 
 TOPICS: Final[dict[str, tuple[Command, ...]]] = {
