@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime, agent, llm
     from op_jupyter.engine.session_context import session_context, session_scope
     from op_jupyter.engine.traced import traced
+    from op_jupyter.engine.workers.mapping import agentic_map, submit
     from op_jupyter.engine.workers.pool import WorkerPool
-    from op_jupyter.engine.workers.sending import agentic_map, submit
     from op_jupyter.store.sessions import SessionStore
     from op_jupyter.tools.shapes import anthropic_tool, openai_tool
 
@@ -41,7 +41,7 @@ _HOMES = {
     "WorkerPool": "op_jupyter.engine.workers.pool",
     "add_pre_invocation_hook": "op_jupyter.engine.hooks",
     "agent": "op_jupyter.engine.runtime",
-    "agentic_map": "op_jupyter.engine.workers.sending",
+    "agentic_map": "op_jupyter.engine.workers.mapping",
     "agentic_function": "op_jupyter.engine.function",
     "anthropic_tool": "op_jupyter.tools.shapes",
     "ask": "op_jupyter.engine.questions",
@@ -60,7 +60,7 @@ _HOMES = {
     "set_ask_handler": "op_jupyter.engine.hooks",
     "set_cancellation_check": "op_jupyter.engine.hooks",
     "set_session_id_provider": "op_jupyter.engine.hooks",
-    "submit": "op_jupyter.engine.workers.sending",
+    "submit": "op_jupyter.engine.workers.mapping",
     "traced": "op_jupyter.engine.traced",
 }
 

@@ -16,7 +16,7 @@ def excerpt(dag: Dag, running: Collection[str]) -> Dag:
     """A graph that renders the same prompts as *dag*, inside the calls named in *running*.
 
     Left out is what no prompt shows: what happened inside of calls that are over and let
-    nothing through, or that are under way elsewhere.
+    nothing through, and calls that are under way elsewhere.
     """
     kept = Dag(
         dag.session_id,
@@ -31,9 +31,11 @@ def excerpt(dag: Dag, running: Collection[str]) -> Dag:
         if node.caller is not None and node.caller in shut:
             shut.add(node.id)
             continue
-        if _is_closed(node) or (node.status == "running" and node.id not in running):
+        elsewhere = node.status == "running" and node.id not in running
+        if elsewhere or _is_closed(node):
             shut.add(node.id)
-        kept.add(_light(node))
+        if not (elsewhere and node.metadata.get("kind") == "function"):
+            kept.add(_light(node))
     kept.last_seq = dag.last_seq
     return kept
 

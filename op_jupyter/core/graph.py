@@ -48,7 +48,8 @@ class Dag:
         return self.branches[self.active_branch]
 
     def __iter__(self) -> Iterator[Node]:
-        return iter(self.nodes.values())
+        # Of all at once: it may be read while another thread adds to it.
+        return iter(tuple(self.nodes.values()))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -119,7 +120,7 @@ class Dag:
 
     def turn_by_request(self, client_request_id: str) -> Turn | None:
         """The turn that was started with that request id."""
-        for turn in reversed(self.turns.values()):
+        for turn in reversed(tuple(self.turns.values())):
             if turn.client_request_id == client_request_id:
                 return turn
         return None

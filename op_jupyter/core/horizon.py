@@ -35,6 +35,11 @@ def moved(node: Node, since: int, here: int) -> Node:
     return replace(node, seq=shift(node.seq), reads=reads, metadata=metadata)
 
 
+def last_seq_of(node: Node) -> int:
+    """The highest seq that *node* takes: its own, or that of its end."""
+    return max(node.seq, int(node.metadata.get("done_seq", 0)))
+
+
 def as_seen(dag: Dag, node: Node) -> Dag:
     """*dag* as the model call *node* knew it; *dag* itself when it knew everything."""
     gaps = node.metadata.get(UNSEEN)

@@ -249,7 +249,7 @@ def _direct_entries(nodes: Iterable[Node], dag: Dag, shown: Shown) -> Iterator[E
     """
     running = {frame.id for frame in shown.frames}
     for node in _without_steps(dag, nodes):
-        if not _is_bare_call(dag, node) or not _finished(node, shown.as_of):
+        if not _finished(node, shown.as_of) or not _is_bare_call(dag, node):
             continue
         frame = node.metadata.get("frame")
         if node.role == "code" and frame is None:

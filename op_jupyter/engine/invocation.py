@@ -31,6 +31,7 @@ from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.steps import Progress
 from op_jupyter.errors import RecursionLimit, StoreError
+from op_jupyter.store.base import Fill
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.tools.summaries import to_json_value
 from op_jupyter.tools.tracebacks import message_of
@@ -146,9 +147,18 @@ class Invocation:
         frame = self._frame = self._new_frame(turn_id, claimed=False)
         return frame, self._node(frame)
 
-    def end(self, error: BaseException | None, told: Mapping[str, str], output: Json) -> None:
-        """Record how it ended: *told* of the error, where it was raised; or *output*."""
+    def ended(
+        self, error: BaseException | None, told: Mapping[str, str], output: Json
+    ) -> Fill | None:
+        """How it ended, to be recorded: *told* of the error, where it was raised; or *output*.
+
+        None: there is nothing to record, or it is recorded.
+        """
         self._told_elsewhere, self._output = told, output
+        return self._filling(error, self._seconds())
+
+    def end(self, error: BaseException) -> None:
+        """Record that it ended with *error*, which was raised here."""
         self._end(error)
 
     # -- entry
@@ -240,7 +250,7 @@ class Invocation:
     # -- exit
 
     def _end(self, error: BaseException | None) -> None:
-        seconds = round(monotonic() - self._started, 3)
+        seconds = self._seconds()
         try:
             record_end(error, lambda: self._record(error, seconds))
         finally:
@@ -261,16 +271,23 @@ class Invocation:
                 end_call(self._session, self._turn, error, Progress())
 
     def _finish(self, error: BaseException | None, seconds: float) -> None:
+        if (end := self._filling(error, seconds)) is not None:
+            self._session.recorder.finish(end.node_id, **end.fields)
+
+    def _filling(self, error: BaseException | None, seconds: float) -> Fill | None:
         node = self._session.dag.nodes.get(self._node_id)
         if node is None or node.metadata["kind"] == "tool" or node.status != "running":
-            return
+            return None
         metadata: dict[str, Any] = {"seconds": seconds}
         if error is None:
             fields: dict[str, Any] = {"status": "completed", "output": self._output}
         else:
             fields = {"status": "cancelled" if was_cancelled(error) else "error"}
             metadata["error"] = self._told(error)
-        self._session.recorder.finish(node.id, **fields, metadata=metadata)
+        return Fill(node.id, {**fields, "metadata": metadata})
+
+    def _seconds(self) -> float:
+        return round(monotonic() - self._started, 3)
 
     @property
     def _node_id(self) -> str:

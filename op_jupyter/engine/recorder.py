@@ -9,17 +9,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from op_jupyter.core.horizon import moved
+from op_jupyter.core.horizon import last_seq_of, moved
 from op_jupyter.core.messages import ImageBlock, TextBlock
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.updates import Update, node_view
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.publisher import Publisher
 from op_jupyter.errors import StoreError
-from op_jupyter.store.base import OpenSession
+from op_jupyter.store.base import Change, Decided, Fill, OpenSession
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a call recorded elsewhere, from a copy of the graph as of *since*; and its own end."""
+
+    nodes: Sequence[Node]
+    decisions: Sequence[Mapping[str, Any]]
+    since: int
+    end: Fill | None = None
 
 
 class Recorder:
@@ -67,23 +77,36 @@ class Recorder:
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """Store several new nodes as one, then show them."""
         with self._lock:
-            return self._append_many([self._clean(node) for node in nodes])
+            stored = self._store.append_many([self._clean(node) for node in nodes])
+            for node in stored:
+                self._publisher.publish(node.turn_id, Update("node_appended", node_view(node)))
+            return stored
 
-    def adopt(self, nodes: Sequence[Node], since: int) -> list[Node]:
-        """Store nodes that were recorded elsewhere, from a copy of the graph as of *since*.
+    def bring_home(self, parts: Sequence[Part]) -> None:
+        """Store what was recorded elsewhere, each part with the end of its call, all as one.
 
-        Seqs above *since* move up behind everything that is here by now; what came here in
+        Seqs above ``since`` move up behind everything that is here by now; what came here in
         between is not what those nodes saw, and they say so (``metadata.unseen``).
+
+        Raises:
+            StoreError: it was refused; nothing was stored.
         """
         with self._lock:
             here = self._store.dag.last_seq
-            return self._append_many([self._clean(moved(n, since, here)) for n in nodes])
-
-    def _append_many(self, nodes: Sequence[Node]) -> list[Node]:
-        stored = self._store.append_many(nodes)
-        for node in stored:
-            self._publisher.publish(node.turn_id, Update("node_appended", node_view(node)))
-        return stored
+            changes: list[Change] = []
+            for part in parts:
+                nodes = [self._clean(moved(node, part.since, here)) for node in part.nodes]
+                here = max([here, *map(last_seq_of, nodes)]) + len(part.decisions)
+                changes += nodes
+                changes += [Decided(self._cleaner.json(dict(d))) for d in part.decisions]
+                if part.end is not None:
+                    here += 1
+                    changes.append(self._done(part.end, here))
+            ended = {part.end.node_id for part in parts if part.end is not None}
+            for node in self._store.write(changes):
+                view = node_view(node)
+                update = Update("node_updated" if node.id in ended else "node_appended", view)
+                self._publisher.publish(node.turn_id, update)
 
     def finish(self, node_id: str, **fields: Any) -> Node:
         """Fill the end of a node in, then show it.
@@ -105,11 +128,14 @@ class Recorder:
                 raise
 
     def _fill(self, node_id: str, fields: Mapping[str, Any]) -> Node:
-        done = {"done_seq": self._store.dag.last_seq + 1}
-        clean = self._cleaner.json({**fields, "metadata": {**fields.get("metadata", {}), **done}})
-        node = self._store.update(node_id, **clean)
+        end = self._done(Fill(node_id, fields), self._store.dag.last_seq + 1)
+        node = self._store.update(node_id, **end.fields)
         self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
         return node
+
+    def _done(self, end: Fill, seq: int) -> Fill:
+        metadata = {**end.fields.get("metadata", {}), "done_seq": seq}
+        return Fill(end.node_id, self._cleaner.json({**end.fields, "metadata": metadata}))
 
     def begin_turn(self, turn: Turn) -> Turn:
         """Store the start of a turn."""

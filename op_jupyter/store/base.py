@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
@@ -79,6 +79,25 @@ class StoreStatus:
     repaired: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Fields to fill in of a node that is stored."""
+
+    node_id: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Who allowed or denied what, to be stored (plain JSON)."""
+
+    decision: Mapping[str, Any]
+
+
+Change: TypeAlias = Node | Fill | Decided
+"""One of several things that are stored as one; a `Node` is a new one."""
+
+
 class OpenSession(Protocol):
     """One session, open.  The one writer, or a reader."""
 
@@ -105,6 +124,12 @@ class OpenSession(Protocol):
 
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """`append` for several at once, durable as one."""
+
+    def write(self, changes: Sequence[Change]) -> list[Node]:
+        """Store *changes* in their order, durable as one; the nodes among them as they are now.
+
+        A `Fill` is of a node that was there before.  Errors are those of `append`.
+        """
 
     def update(self, node_id: str, **fields: Any) -> Node:
         """Fill *fields* of a node in (see `core.nodes.UPDATABLE`) and return it."""

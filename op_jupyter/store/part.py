@@ -1,7 +1,7 @@
 """A part of a session that is recorded elsewhere, by a worker, and brought home whole.
 
 It goes on from a copy of the graph, in memory.  What is added is asked for at the end; the
-one writer of the session appends it (`engine.recorder.Recorder.adopt`).
+one writer of the session appends it (`engine.recorder.Recorder.bring_home`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from op_jupyter.core.graph import INTERRUPTED, Dag, Repair
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.errors import GraphError, ReadOnlySession, StoreError
 from op_jupyter.store import codec
-from op_jupyter.store.base import Clock, StoreStatus
+from op_jupyter.store.base import Change, Clock, Decided, Fill, StoreStatus
 from op_jupyter.store.codec import Encoded, Record
 from op_jupyter.store.interrupts import Uninterrupted
 
@@ -107,18 +107,33 @@ class RecordedSession(ABC):
 
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """`append` for several, durable as one; after a crash a prefix of them may be there."""
+        return self.write(nodes)
+
+    def write(self, changes: Sequence[Change]) -> list[Node]:
+        """Store *changes*, durable as one; after a crash a prefix of them may be there."""
         with self._mutex:
-            now, seq = self._now(), self._next_seq()
+            now, following, done = self._now(), self._next_seq(), 0
             records: list[Record] = []
             pending: set[str] = set()
-            for node in nodes:
-                seq = self._seq_of(node, seq)
-                self._dag.check_node(node, pending)
-                records.append(codec.entering(node, seq, now, None))
-                pending.add(node.id)
-                seq += 1
+            for change in changes:
+                seq = max(following, done + 1)
+                match change:
+                    case Node():
+                        # It may come with the seq of its end, which others of its kind, with
+                        # seqs of their own, lie before.
+                        seq = self._seq_of(change, following if change.seq else seq)
+                        self._dag.check_node(change, pending)
+                        pending.add(change.id)
+                        done = max(done, change.metadata.get("done_seq", 0))
+                        records.append(codec.entering(change, seq, now, None))
+                    case Fill():
+                        self._dag.check_update(change.node_id, change.fields)
+                        records.append(codec.updating(change.node_id, change.fields, seq))
+                    case Decided():
+                        records.append(codec.deciding(change.decision, seq))
+                following = seq + 1
             self._store(records)
-            return [self._dag.nodes[n.id] for n in nodes]
+            return [self._dag.nodes[i] for i in map(_node_of, changes) if i is not None]
 
     def update(self, node_id: str, **fields: Any) -> Node:
         """Fill *fields* of a node in and return it."""
@@ -235,6 +250,14 @@ class RecordedSession(ABC):
             )
         if self._read_only:
             raise ReadOnlySession(self._read_only)
+
+
+def _node_of(change: Change) -> str | None:
+    match change:
+        case Node(id=node_id) | Fill(node_id=node_id):
+            return node_id
+        case Decided():
+            return None
 
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")

@@ -26,7 +26,7 @@ from op_jupyter.errors import (
     StoreError,
     UnknownSession,
 )
-from op_jupyter.store.base import OpenSession, Store
+from op_jupyter.store.base import Change, Decided, Fill, OpenSession, Store
 
 Reopen = Callable[[OpenSession], OpenSession]
 
@@ -266,6 +266,43 @@ class StoreContract:
         assert [n.id for n in session.dag.children(None)] == ["a", "c"]
         assert [n.seq for n in stored] == sorted(n.seq for n in stored)
         assert session.append_many([]) == []
+
+    def test_changes_of_several_kinds_are_stored_as_one_in_their_order(
+        self, session: OpenSession, reopen: Reopen
+    ) -> None:
+        session.append(Node("a", "code", "f"))
+        stored = session.write(
+            [
+                Node("b", "llm", "m", caller="a", seq=7, metadata={"done_seq": 9}),
+                Node("c", "llm", "m", caller="b", seq=8),
+                Decided({"tool_call_id": "x"}),
+                Fill("a", {"status": "completed", "metadata": {"done_seq": 11}}),
+                Node("d", "code", "g"),
+            ]
+        )
+        assert [(n.id, n.seq) for n in stored[1:3]] == [("c", 8), ("a", stored[2].seq)]
+        assert (stored[-1].seq, session.dag.last_seq) == (12, 12)
+        again = reopen(session)
+        assert list(again.dag) == list(session.dag) and again.dag.last_seq == 12
+        assert again.dag.node("a").status == "completed"
+        assert list(again.dag.decisions) == [{"tool_call_id": "x"}]
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            Fill("c", {"status": "completed"}),
+            Fill("a", {"input": 1}),
+            Decided({"x": object()}),
+            Node("a", "code", "f"),
+        ],
+        ids=["a node of the same write", "input", "no JSON", "id taken"],
+    )
+    def test_one_change_that_is_refused_refuses_all(
+        self, session: OpenSession, bad: Change
+    ) -> None:
+        session.append(Node("a", "code", "f"))
+        fill = Fill("a", {"status": "completed"})
+        _refused(session, lambda: session.write([Node("c", "code", "f"), fill, bad]))
 
     def test_an_update_fills_fields_in(self, session: OpenSession, reopen: Reopen) -> None:
         session.append(Node("n1", "code", "f", input={"x": 1}, metadata={"kind": "tool"}))

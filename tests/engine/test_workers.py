@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import (
     CancelledError,
     Executor,
@@ -36,6 +36,7 @@ from op_jupyter import (
     set_ask_handler,
     submit,
 )
+from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor
@@ -43,10 +44,11 @@ from op_jupyter.engine import loop
 from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.workers.line import Line, Switchboard
-from op_jupyter.engine.workers.parcels import Address
+from op_jupyter.engine.workers.parcels import Address, Order, Outcome
 from op_jupyter.errors import (
     CannotAsk,
     ConfigurationError,
+    GraphError,
     MapFailed,
     NotPortable,
     UsageError,
@@ -58,6 +60,7 @@ from op_jupyter.providers.local import LocalProvider
 from op_jupyter.providers.profile import EndpointProfile
 from op_jupyter.providers.recorded import RecordedProvider
 from op_jupyter.store.cassettes import FileCassette
+from op_jupyter.store.files import FileSystem
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from tests.engine import worker_functions as functions
@@ -562,6 +565,96 @@ def test_any_executor_will_do_also_in_this_process(store: MemoryStore) -> None:
         assert tree(handle.agent) == [("classify", *CALLED), ("classify", "error")]
 
 
+class AtOnce(Executor):
+    """Runs nothing: as soon as a call is sent off, what *answer* makes of it is home."""
+
+    def __init__(self, answer: Callable[[Order], Any]) -> None:
+        self._answer = answer
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self._answer(pickle.loads(args[0])))
+        except BaseException as error:  # noqa: BLE001 -- as any executor does it
+            future.set_exception(error)
+        return future
+
+
+def outcome_of(order: Order, caller: str = "") -> bytes:
+    """What comes home of a call that asked a model once."""
+    since = 0 if order.node is None else order.node.seq
+    node = Node(
+        f"inside-{order.call_id}",
+        "llm",
+        "callable",
+        status="completed",
+        caller=caller or order.call_id,
+        metadata={"done_seq": 1_001 + since},
+        seq=1_000 + since,
+    )
+    return pickle.dumps(Outcome([node], [{"tool_call_id": "x"}], [], pickle.dumps("said")))
+
+
+class CountingFiles(FileSystem):
+    """The disk, which counts how often it has to confirm a write."""
+
+    syncs = 0
+
+    def fsync(self, fd: int) -> None:
+        self.syncs += 1
+        super().fsync(fd)
+
+
+def test_outcomes_that_arrive_together_are_stored_as_one(tmp_path: Path) -> None:
+    counted = []
+    for count in (2, 20):
+        files = CountingFiles()
+        store = SessionStore(root_path=tmp_path / str(count), files=files)
+        with in_session(store) as handle:
+            assert agentic_map(classify, ["a"] * count, AtOnce(outcome_of)) == ["said"] * count
+            counted.append(files.syncs)
+            assert tree(handle.agent) == [("classify", *CALLED)] * count
+            assert len(handle.agent.dag.decisions) == count
+            seqs = [seq for n in handle.agent.dag for seq in (n.seq, n.metadata["done_seq"])]
+            assert len(seqs) == len(set(seqs))
+        again = SessionStore(root_path=tmp_path / str(count)).load("s1")
+        assert list(again) == list(handle.agent.dag)
+    assert counted[0] == counted[1]
+
+
+def test_an_outcome_that_is_refused_costs_only_its_item(store: MemoryStore) -> None:
+    def answer(order: Order) -> bytes:
+        second = order.node is not None and order.node.input == {"review": "b"}
+        return outcome_of(order, "nobody" if second else "")
+
+    with in_session(store) as handle:
+        first, refused, third = agentic_map(
+            classify, ["a", "b", "c"], AtOnce(answer), return_exceptions=True
+        )
+        assert (first, third) == ("said", "said")
+        assert isinstance(refused, GraphError)
+        assert tree(handle.agent) == [
+            ("classify", *CALLED),
+            ("classify", "error"),
+            ("classify", *CALLED),
+        ]
+
+
+@pytest.mark.parametrize("answer", [b"no pickle", pickle.dumps(7), 7, StopIteration(3)])
+def test_what_an_executor_answers_that_is_no_outcome_is_a_lost_call(
+    store: MemoryStore, answer: Any
+) -> None:
+    def say(order: Order) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    with in_session(store) as handle:
+        (lost,) = agentic_map(classify, ["a"], AtOnce(say), return_exceptions=True)
+        assert isinstance(lost, WorkerLost)
+        assert tree(handle.agent) == [("classify", "error")]
+
+
 @pytest.mark.slow
 def test_the_process_pool_of_the_standard_library_works(store: MemoryStore) -> None:
     with in_session(store) as handle, ProcessPoolExecutor(1, get_context("spawn")) as processes:
@@ -664,6 +757,14 @@ def test_a_pool_that_is_shut_down_takes_nothing_more() -> None:
         closed.submit(divmod, 7, 2)
 
 
+async def hung_up(address: Address) -> None:
+    """Wait until the line to *address* is gone on both ends."""
+    ours = {task for task in (asyncio.current_task(),) if task is not None}
+    if others := asyncio.all_tasks() - ours:
+        await asyncio.wait(others, timeout=10)
+    assert Line.known(address) is None
+
+
 async def test_a_stranger_is_not_listened_to() -> None:
     asked: list[Any] = []
 
@@ -675,40 +776,65 @@ async def test_a_stranger_is_not_listened_to() -> None:
     switchboard = Switchboard(answer)
     address = await switchboard.open("127.0.0.1")
     try:
-        stranger = Address(address.host, address.port, b"guessed")
-        assert await Line.connect(stranger, "call-1", lambda: None) is None
+        stranger = Line(Address(address.host, address.port, b"guessed"))
+        with pytest.raises(ConnectionError):
+            await stranger.ask("call-1", {"what": 0})
         reader, writer = await asyncio.open_connection(address.host, address.port)
         writer.write(b"GET / HTTP/1.1\r\n" + b"x" * 300)
         assert len(await reader.read()) == 64  # the nonce, and then they hang up
         writer.close()
         await writer.wait_closed()
-        line = await Line.connect(address, "call-1", lambda: stops.append("stop"))
-        assert line is not None
-        assert await line.ask({"what": 1}) == {"said": "yes"}
+        line = Line.to(address)
+        line.begin("call-1", lambda: stops.append("stop"))
+        assert await line.ask("call-1", {"what": 1}) == {"said": "yes"}
         switchboard.stop("call-1")
-        assert await line.ask({"what": 2}) == {"said": "yes"}
-        await line.close()
+        assert await line.ask("call-1", {"what": 2}) == {"said": "yes"}
+        assert stops == ["stop"]
+        line.end("call-1")
+        line.begin("call-2", lambda: stops.append("not that one"))
+        switchboard.stop("call-1")
+        assert await line.ask("call-2", {"what": 3}) == {"said": "yes"}
+        line.end("call-2")
     finally:
         await switchboard.close()
-    assert asked == [("call-1", {"what": 1}), ("call-1", {"what": 2})]
+    assert asked == [("call-1", {"what": 1}), ("call-1", {"what": 2}), ("call-2", {"what": 3})]
     assert stops == ["stop"]
-    assert await Line.connect(address, "call-1", lambda: None) is None
+    await hung_up(address)
+    with pytest.raises(ConnectionError):
+        await Line(address).ask("call-1", {"what": 4})
 
 
-async def test_when_the_line_breaks_the_call_is_stopped() -> None:
+async def test_when_the_line_breaks_the_calls_are_stopped() -> None:
     async def answer(call_id: str, message: Any) -> Any:
         await asyncio.Event().wait()
 
-    stopped = asyncio.Event()
+    stopped = [asyncio.Event(), asyncio.Event()]
     switchboard = Switchboard(answer)
-    line = await Line.connect(await switchboard.open("127.0.0.1"), "call-1", stopped.set)
-    assert line is not None
-    asking = asyncio.create_task(line.ask({}))
-    await asyncio.sleep(0)
+    address = await switchboard.open("127.0.0.1")
+    line = Line.to(address)
+    for number, event in enumerate(stopped):
+        Line.to(address).begin(f"call-{number}", event.set)
+    asking = asyncio.create_task(line.ask("call-0", {}))
+    switchboard.stop("call-0")  # once this is heard, there is a line
+    await asyncio.wait_for(stopped[0].wait(), 10)
     await switchboard.close()
     with pytest.raises(ConnectionError):
         await asking
-    await asyncio.wait_for(stopped.wait(), 10)
+    await asyncio.wait_for(stopped[1].wait(), 10)
+    await hung_up(address)
     with pytest.raises(ConnectionError):
-        await line.ask({})
-    await line.close()
+        await line.ask("call-0", {})
+
+
+async def test_a_call_that_was_stopped_before_it_began_hears_it() -> None:
+    async def answer(call_id: str, message: Any) -> Any:
+        return {}
+
+    stopped = asyncio.Event()
+    switchboard = Switchboard(answer)
+    switchboard.stop("call-1")
+    address = await switchboard.open("127.0.0.1")
+    Line.to(address).begin("call-1", stopped.set)
+    await asyncio.wait_for(stopped.wait(), 10)
+    await switchboard.close()
+    await hung_up(address)

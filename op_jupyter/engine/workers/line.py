@@ -1,9 +1,10 @@
-"""The line between a worker and the process that sent a call off.
+"""The line between a process that works and the process that sent calls off.
 
-One socket per map, on loopback unless the caller names another address; a line of JSON is a
-message.  Both ends prove that they know the map's token (HMAC), which travelled with the
-call.  The worker asks (permissions); the other end answers, or says "stop".  When the line
-breaks, the call is stopped: nobody waits for it any more.
+One socket for each map and process, on loopback unless the caller names another address; a
+line of JSON is a message.  Both ends prove that they know the map's token (HMAC), which
+travelled with the calls.  The worker says which calls it runs, and asks (permissions); the
+other end answers, or says "stop", and hangs up when the map is over.  When the line breaks,
+the calls are stopped: nobody waits for them any more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -24,7 +26,7 @@ Answer: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, A
 CONNECT_SECONDS: Final = 3.0
 _LIMIT: Final = 64 << 20
 _SIZE: Final = 64  # of a nonce, and of a proof
-_DIGITS: Final = 3  # of the length of a call's id
+_GONE: Final = "the process that sent this off is gone"
 
 
 class Switchboard:
@@ -35,8 +37,10 @@ class Switchboard:
         self._token = secrets.token_bytes(32)
         self._server: asyncio.Server | None = None
         self._lines: dict[str, asyncio.StreamWriter] = {}
+        self._asked: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: set[str] = set()
+        self._closed = False
 
     async def open(self, host: str) -> Address:
         """Listen at *host*, and say where.
@@ -49,14 +53,15 @@ class Switchboard:
         return Address(host, port, self._token)
 
     def stop(self, call_id: str) -> None:
-        """Tell the worker of that call to stop; one that is not there yet hears it first."""
+        """Have that call stopped; one that has not begun hears it when it does."""
         self._stopped.add(call_id)
         writer = self._lines.get(call_id)
         if writer is not None:
-            writer.write(_line({"stop": True}))
+            writer.write(_line({"stop": call_id}))
 
     async def close(self) -> None:
         """Hang up."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
         for task in tuple(self._tasks):
@@ -64,128 +69,194 @@ class Switchboard:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closed:  # it was being accepted when we hung up
+            writer.close()
+            return
         task = asyncio.create_task(self._talk(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            call_id = await asyncio.wait_for(self._greet(reader, writer), CONNECT_SECONDS)
-            if call_id is not None:
-                await self._listen(call_id, reader, writer)
+            async with asyncio.timeout(CONNECT_SECONDS):  # `wait_for` may swallow a cancel
+                known = await self._greet(reader, writer)
+            if known:
+                await self._listen(reader, writer)
         except (OSError, EOFError, ValueError, TimeoutError, asyncio.CancelledError):
             pass  # a stranger, or the worker is gone, or we hang up
         finally:
             await _hang_up(writer)
 
-    async def _greet(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> str | None:
-        """The id of the call that speaks; None: a stranger."""
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether it is a process that we sent something."""
         nonce = _nonce()
         writer.write(nonce)
         theirs, proof = await reader.readexactly(_SIZE), await reader.readexactly(_SIZE)
-        call_id = await reader.readexactly(int(await reader.readexactly(_DIGITS)))
-        if not hmac.compare_digest(proof, _proof(self._token, b"worker", nonce, call_id)):
-            return None
-        writer.write(_proof(self._token, b"home", theirs, call_id))
-        return call_id.decode()
+        if not hmac.compare_digest(proof, _proof(self._token, b"worker", nonce)):
+            return False
+        writer.write(_proof(self._token, b"home", theirs))
+        return True
 
-    async def _listen(
-        self, call_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._lines[call_id] = writer
-        asked: set[asyncio.Task[None]] = set()
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        here: set[str] = set()
         try:
-            if call_id in self._stopped:
-                self.stop(call_id)
             while message := await _message(reader):
-                task = asyncio.create_task(self._reply(call_id, message, writer))
-                asked.add(task)
-                task.add_done_callback(asked.discard)
+                call_id = str(message.get("call"))
+                match message:
+                    case {"says": "begin"}:
+                        here.add(call_id)
+                        self._begin(call_id, writer)
+                    case {"says": "end"}:
+                        here.discard(call_id)
+                        await self._end(call_id)
+                    case {"ask": asked, "number": number} if call_id in here:
+                        task = asyncio.create_task(self._reply(call_id, number, asked, writer))
+                        self._asked[call_id].add(task)
+                        task.add_done_callback(self._asked[call_id].discard)
         finally:
-            self._lines.pop(call_id, None)
-            for task in tuple(asked):
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            for call_id in here:
+                await self._end(call_id)
+
+    def _begin(self, call_id: str, writer: asyncio.StreamWriter) -> None:
+        self._lines[call_id] = writer
+        self._asked.setdefault(call_id, set())
+        if call_id in self._stopped:
+            self.stop(call_id)
+
+    async def _end(self, call_id: str) -> None:
+        """What the call still asks is taken back."""
+        self._lines.pop(call_id, None)
+        asked = tuple(self._asked.pop(call_id, ()))
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
     async def _reply(
-        self, call_id: str, message: Mapping[str, Any], writer: asyncio.StreamWriter
+        self, call_id: str, number: int, asked: Mapping[str, Any], writer: asyncio.StreamWriter
     ) -> None:
-        answer = await self._answer(call_id, message["ask"])
-        writer.write(_line({"number": message["number"], "answer": dict(answer)}))
+        answer = await self._answer(call_id, asked)
+        writer.write(_line({"number": number, "answer": dict(answer)}))
 
 
 class Line:
-    """The worker's end; lives on the background loop of its process."""
+    """The worker's end, for all calls of a map in this process; on its background loop.
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        on_stop: Callable[[], None],
-    ) -> None:
-        self._writer = writer
-        self._on_stop = on_stop
+    It begins with the first of them, and ends when the other end hangs up.  Where nobody we
+    know can be reached, calls run all the same; only who asks is told.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._calls: dict[str, Callable[[], None]] = {}
         self._asked: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._number = 0
-        self._listening = asyncio.create_task(self._listen(reader))
+        self._writer: asyncio.StreamWriter | None = None
+        self._reached = asyncio.Event()
+        self._talking = asyncio.create_task(self._talk(address))
 
     @classmethod
-    async def connect(
-        cls, address: Address, call_id: str, on_stop: Callable[[], None]
-    ) -> Line | None:
-        """A line to *address*; None: nobody we know can be reached there."""
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                reader, writer = await asyncio.open_connection(
-                    address.host, address.port, limit=_LIMIT
-                )
-                if await _introduce(address.token, call_id, reader, writer):
-                    return cls(reader, writer, on_stop)
-        except (OSError, EOFError, ValueError, TimeoutError):
-            pass  # told below
-        if writer is not None:
-            await _hang_up(writer)
-        return None
+    def to(cls, address: Address) -> Line:
+        """The line to *address*; a new one, unless there is one."""
+        line = _lines.get(address)
+        if line is None:
+            line = _lines[address] = cls(address)
+        return line
 
-    async def ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    @classmethod
+    def known(cls, address: Address) -> Line | None:
+        """The line to *address*, if there is one."""
+        return _lines.get(address)
+
+    def begin(self, call_id: str, on_stop: Callable[[], None]) -> None:
+        """A call begins, which *on_stop* stops."""
+        self._calls[call_id] = on_stop
+        self._say("begin", call_id)
+
+    def end(self, call_id: str) -> None:
+        """A call is over."""
+        if self._calls.pop(call_id, None) is not None:
+            self._say("end", call_id)
+
+    def _say(self, what: str, call_id: str) -> None:
+        if self._writer is not None:
+            self._writer.write(_line({"says": what, "call": call_id}))
+
+    async def ask(self, call_id: str, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the other end answers.
 
         Raises:
-            ConnectionError: it is gone.
+            ConnectionError: it is gone, or was never there.
         """
+        await self._reached.wait()
+        if self._writer is None:
+            raise ConnectionError(_GONE)
         self._number += 1
         number = self._number
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
-        if self._listening.done():
-            future.set_exception(ConnectionError("the process that sent this off is gone"))
-        self._writer.write(_line({"number": number, "ask": dict(message)}))
+        self._writer.write(_line({"number": number, "call": call_id, "ask": dict(message)}))
         try:
             return await future
         finally:
             del self._asked[number]
 
-    async def close(self) -> None:
-        """Hang up; the call is over."""
-        self._on_stop = lambda: None
-        self._listening.cancel()
-        await asyncio.wait([self._listening])
-        await _hang_up(self._writer)
+    async def _talk(self, address: Address) -> None:
+        try:
+            reached = await _reach(address)
+            if reached is not None:
+                await self._listen(*reached)
+        finally:
+            _lines.pop(address, None)
+            self._reached.set()
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            while message := await _message(reader):
-                if "stop" in message:
-                    self._on_stop()
-                elif (asked := self._asked.get(message["number"])) and not asked.done():
-                    asked.set_result(message["answer"])
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(ConnectionError("the process that sent this off is gone"))
-        self._on_stop()
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        for call_id in self._calls:
+            self._say("begin", call_id)
+        self._reached.set()
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                while message := await _message(reader):
+                    self._heard(message)
+        finally:
+            self._writer = None
+            for asked in self._asked.values():
+                if not asked.done():
+                    asked.set_exception(ConnectionError(_GONE))
+            for stop in tuple(self._calls.values()):
+                stop()
+            await _hang_up(writer)
+
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        if "stop" in message:
+            self._calls.get(message["stop"], _nothing)()
+        elif (asked := self._asked.get(message["number"])) and not asked.done():
+            asked.set_result(message["answer"])
+
+
+_lines: dict[Address, Line] = {}
+"""The lines of this process that are open; used on the background loop alone."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lines.clear)  # its loop and sockets are the parent's
+
+
+def _nothing() -> None:
+    """Nothing to stop: the call is over."""
+
+
+async def _reach(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    """A connection to *address*; None: nobody we know can be reached there."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(address.host, address.port, limit=_LIMIT)
+            if await _introduce(address.token, reader, writer):
+                return reader, writer
+    except (OSError, EOFError, ValueError, TimeoutError):
+        pass  # told below
+    if writer is not None:
+        await _hang_up(writer)
+    return None
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:
@@ -195,14 +266,14 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 async def _introduce(
-    token: bytes, call_id: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    token: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
     """Whether both ends know each other."""
-    nonce, name = _nonce(), call_id.encode()
+    nonce = _nonce()
     theirs = await reader.readexactly(_SIZE)
-    writer.write(nonce + _proof(token, b"worker", theirs, name) + b"%03d" % len(name) + name)
+    writer.write(nonce + _proof(token, b"worker", theirs))
     proof = await reader.readexactly(_SIZE)
-    return hmac.compare_digest(proof, _proof(token, b"home", nonce, name))
+    return hmac.compare_digest(proof, _proof(token, b"home", nonce))
 
 
 def _nonce() -> bytes:

@@ -79,6 +79,7 @@ class Order:
         surroundings, digest: pickled and compressed `Surroundings`, and their sha256.
         arguments: pickled ``(args, kwargs)``.
         runtime: pickled `Runtime`; None: the one that is configured where the call runs.
+        node: the call's own node as it is stored; None: it is hidden.
     """
 
     call_id: str
@@ -87,6 +88,7 @@ class Order:
     arguments: bytes
     runtime: bytes | None
     frame: FrameSketch
+    node: Node | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,3 +213,31 @@ class _Process:
         except subprocess.TimeoutExpired:
             self._popen.kill()
             return self._popen.wait()
+
+
+# -- the pool of who names none: there is one for as long as there is work for it
+
+_pool_lock = threading.Lock()
+_pool: WorkerPool | None = None
+_borrowers = 0
+
+
+def borrow_pool() -> WorkerPool:
+    """The shared pool, started with its first borrower."""
+    global _pool, _borrowers
+    with _pool_lock:
+        _pool = _pool or WorkerPool()
+        _borrowers += 1
+        return _pool
+
+
+def give_pool_back() -> None:
+    """Need it no longer; the last borrower waits until its processes have ended."""
+    global _pool, _borrowers
+    with _pool_lock:
+        _borrowers -= 1
+        if _borrowers > 0:
+            return
+        done, _pool = _pool, None
+    if done is not None:
+        done.shutdown()

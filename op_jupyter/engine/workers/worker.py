@@ -13,7 +13,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -33,6 +33,7 @@ from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.traced import callee_of
 from op_jupyter.engine.workers.line import Line
 from op_jupyter.engine.workers.parcels import (
+    Address,
     FrameSketch,
     Order,
     Outcome,
@@ -58,7 +59,10 @@ class _Run:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._around = unpack_surroundings(order)
-        self._part = PartSession(self._around.dag.copy())
+        dag = self._around.dag.copy()
+        if order.node is not None:
+            dag.add(order.node)
+        self._part = PartSession(dag)
         self._session = self._new_session()
         self._frame = self._new_frame()
         self._stopper = _Stopper(self._session, self._around.turn_id)
@@ -140,17 +144,27 @@ class _Run:
 
     @contextmanager
     def _line(self) -> Iterator[None]:
-        line = loop.run_sync(
-            Line.connect, self._around.address, self._order.call_id, self._stopper.stop
+        """Be reachable, without waiting for it: most calls are never stopped, and ask nothing."""
+        around, call_id = self._around, self._order.call_id
+        self._session.asker = _LineAsker(
+            around.address, call_id, around.interactive, around.can_ask
         )
-        if line is None:
-            yield
-            return
-        self._session.asker = _LineAsker(line, self._around.interactive, self._around.can_ask)
+        on_loop = loop.background_loop().call_soon_threadsafe
+        on_loop(_begin, around.address, call_id, self._stopper.stop)
         try:
             yield
         finally:
-            loop.run_sync(line.close)
+            on_loop(_end, around.address, call_id)
+
+
+def _begin(address: Address, call_id: str, on_stop: Callable[[], None]) -> None:
+    Line.to(address).begin(call_id, on_stop)
+
+
+def _end(address: Address, call_id: str) -> None:
+    line = Line.known(address)
+    if line is not None:
+        line.end(call_id)
 
 
 def _frame(sketch: FrameSketch, session: AgentSession, turn_id: str, parent: Frame | None) -> Frame:
@@ -239,8 +253,9 @@ class _Stopper:
 class _LineAsker:
     """Has cards and questions answered where the call was sent off."""
 
-    def __init__(self, line: Line, interactive: bool, can_ask: bool) -> None:
-        self._line = line
+    def __init__(self, address: Address, call_id: str, interactive: bool, can_ask: bool) -> None:
+        self._address = address
+        self._call_id = call_id
         self._interactive = interactive
         self._can_ask = can_ask
 
@@ -252,9 +267,15 @@ class _LineAsker:
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """The person's answer; nobody's when the line is broken."""
         with contextlib.suppress(ConnectionError):
-            answer: Mapping[str, Any] = await self._line.ask({"permission": request.to_json()})
+            answer = await self._ask({"permission": request.to_json()})
             return PermissionAnswer(**answer)
         return await HeadlessAsker().decide(request)
+
+    async def _ask(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        line = Line.known(self._address)
+        if line is None:
+            raise ConnectionError("the process that sent this off cannot be reached")
+        return await line.ask(self._call_id, message)
 
     def answered(self, request: PermissionRequest, answer: PermissionAnswer) -> None:
         """Nothing to do: who answered knows."""
@@ -269,7 +290,7 @@ class _LineAsker:
         asked = question
         while True:
             try:
-                said = await self._line.ask({"question": asdict(asked)})
+                said = await self._ask({"question": asdict(asked)})
             except ConnectionError:
                 raise CannotAsk(NOBODY) from None
             if "cannot" in said:

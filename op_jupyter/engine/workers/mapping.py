@@ -1,0 +1,175 @@
+"""`agentic_map` and `submit`: agentic functions in other processes, as if they ran here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from op_jupyter.engine import context, loop
+from op_jupyter.engine.workers.arriving import End
+from op_jupyter.engine.workers.sending import Batch
+from op_jupyter.errors import MapFailed
+from op_jupyter.tools.tracebacks import message_of
+
+R = TypeVar("R")
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class _Map:
+    """`agentic_map`: one call for each item, elsewhere."""
+
+    def __call__(
+        self,
+        fn: Callable[[Any], R],
+        items: Iterable[Any],
+        executor: Executor | None = None,
+        *,
+        return_exceptions: bool = False,
+        host: str = LOOPBACK,
+    ) -> list[R]:
+        """``[fn(item) for item in items]``, run elsewhere and at once; values in order.
+
+        Each call is recorded as if it had been made here, with all that it does.  When an item
+        fails, the others go on to their end.  An interrupt stops all.
+
+        Args:
+            fn: an agentic function; a plain one is recorded as a `traced` step.
+            items: one argument for each call.
+            executor: where to run: a `WorkerPool`, or any `concurrent.futures.Executor`;
+                None: a pool of processes that ends with the map.
+            return_exceptions: put what an item raised in its place instead of raising.
+            host: the address of this machine that workers can reach, for questions and for
+                stopping them; the default is enough for workers on this machine.
+
+        Raises:
+            MapFailed: items failed; has the results of the others.
+            NotPortable: something cannot be sent to a worker; nothing was run.
+        """
+        listed = list(items)
+        if isinstance(executor, ThreadPoolExecutor):
+            return _values(loop.run_sync(_in_threads, fn, listed, executor), return_exceptions)
+        if not listed:
+            return []
+        batch = Batch(fn, [((item,), {}) for item in listed])
+        return _values(loop.run_sync(batch.run, executor, host), return_exceptions)
+
+    async def aio(
+        self,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any],
+        executor: Executor | None = None,
+        *,
+        return_exceptions: bool = False,
+        host: str = LOOPBACK,
+    ) -> list[Any]:
+        """The same from async code."""
+        listed = list(items)
+        if isinstance(executor, ThreadPoolExecutor):
+            ends = await loop.run_async(_in_threads, fn, listed, executor)
+        elif not listed:
+            ends = []
+        else:
+            batch = await asyncio.to_thread(Batch, fn, [((item,), {}) for item in listed])
+            ends = await loop.run_async(batch.run, executor, host)
+        return _values(ends, return_exceptions)
+
+
+def _values(ends: Sequence[End], return_exceptions: bool) -> list[Any]:
+    errors = {i: end.error for i, end in enumerate(ends) if end.error is not None}
+    if return_exceptions:
+        return [end.value if end.error is None else end.error for end in ends]
+    if errors:
+        number, first = next(iter(errors.items()))
+        raise MapFailed(
+            f"{len(errors)} of {len(ends)} items failed; the first is item {number}: "
+            f"{type(first).__name__}: {message_of(first)}. "
+            "The error's `results` has what the others returned",
+            results=[end.value for end in ends],
+            errors=errors,
+        ) from first
+    return [end.value for end in ends]
+
+
+async def _in_threads(
+    fn: Callable[..., Any], items: Sequence[Any], executor: ThreadPoolExecutor
+) -> list[End]:
+    carried = context.carry(_end_here)
+    futures = [executor.submit(carried, fn, (item,), {}) for item in items]
+    done = await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+    return [End(error=d) if isinstance(d, BaseException) else d for d in done]
+
+
+def _end_here(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> End:
+    """How the call ended.  A future of asyncio's never ends by a `StopIteration`."""
+    try:
+        return End(_call_and_wait(fn, args, kwargs))
+    except BaseException as error:  # noqa: BLE001 -- it is the item's, and does not end the map
+        return End(error=error)
+
+
+def _call_and_wait(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    value = fn(*args, **kwargs)
+    if not inspect.isawaitable(value):
+        return value
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+class Sent(Future[R]):
+    """A call that was sent off; cancelling it stops it where it runs."""
+
+    def __init__(self, job: loop.Job[list[End]]) -> None:
+        super().__init__()
+        self._job = job
+        self.set_running_or_notify_cancel()
+        job.future.add_done_callback(self._settle)
+
+    def cancel(self) -> bool:
+        """Have it stop; `result` then raises `CancelledError`.  False: it is over."""
+        if self.done():
+            return False
+        self._job.cancel()
+        return True
+
+    def _settle(self, done: Future[list[End]]) -> None:
+        error = done.exception()
+        if error is None:
+            (end,) = done.result()
+            error = end.error
+        if error is None:
+            self.set_result(end.value)
+        else:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            self.set_exception(CancelledError() if cancelled else error)
+
+
+def submit(
+    fn: Callable[..., R],
+    /,
+    *args: Any,
+    executor: Executor | None = None,
+    host: str = LOOPBACK,
+    **kwargs: Any,
+) -> Future[R]:
+    """Have ``fn(*args, **kwargs)`` run elsewhere and go on; what is returned has its value.
+
+    It is recorded as `agentic_map` does it, also when nobody waits for it.  *executor* and
+    *host* are as there.
+
+    Raises:
+        NotPortable: something cannot be sent to a worker; nothing was run.
+    """
+    if isinstance(executor, ThreadPoolExecutor):
+        return executor.submit(context.carry(_call_and_wait), fn, args, kwargs)
+    batch = Batch(fn, [(args, kwargs)])
+    return Sent(loop.submit(batch.run, executor, host))
+
+
+agentic_map = _Map()
