@@ -273,11 +273,13 @@ class StoreContract:
         session.append(Node("a", "code", "f"))
         stored = session.write(
             [
-                Node("b", "llm", "m", caller="a", seq=7, metadata={"done_seq": 9}),
-                Node("c", "llm", "m", caller="b", seq=8),
+                Node(
+                    "b", "llm", "m", status="completed", caller="a", seq=7, metadata={"done_seq": 9}
+                ),
+                Node("c", "llm", "m", status="completed", caller="b", seq=8),
                 Decided({"tool_call_id": "x"}),
                 Fill("a", {"status": "completed", "metadata": {"done_seq": 11}}),
-                Node("d", "code", "g"),
+                Node("d", "code", "g", status="completed"),
             ]
         )
         assert [(n.id, n.seq) for n in stored[1:3]] == [("c", 8), ("a", stored[2].seq)]
