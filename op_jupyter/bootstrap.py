@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_settings
+from op_jupyter.core.graph import Dag
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor, secrets_of
 from op_jupyter.core.rules import Rule, parse_rule
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from op_jupyter.engine.service import Service
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
+    from op_jupyter.store.search import SearchIndex
     from op_jupyter.store.sessions import SessionStore
 
 log = logging.getLogger(__name__)
@@ -60,11 +63,40 @@ def default_store(root: Path | str | None = None, kernel_id: str | None = None) 
 def default_service(store: Store | None = None) -> Service:
     """What lists, reads, searches and exports the sessions of *store* (None: the default one)."""
     from op_jupyter.engine.service import Service
-    from op_jupyter.store.search import SearchIndex
 
     store = default_store() if store is None else store
-    searcher = None if store.root is None else SearchIndex(store.root)
-    return Service(store, searcher=searcher)
+    root = store.root
+    return Service(
+        store,
+        searcher=None if root is None else lambda: _search_index(root),
+        exporters={
+            "md": lambda dag: str(_views().to_markdown(dag)),
+            "html": lambda dag: str(_views().to_html(dag)),
+            "json": _to_json,
+            "ipynb": lambda dag: str(_views().to_notebook(dag)),
+        },
+    )
+
+
+# Made on first use: loading the extension makes a service, but searches and exports nothing.
+
+
+def _search_index(root: Path) -> SearchIndex:
+    from op_jupyter.store.search import SearchIndex
+
+    return SearchIndex(root)
+
+
+def _views() -> ModuleType:
+    from op_jupyter.views import export
+
+    return export
+
+
+def _to_json(dag: Dag) -> str:
+    from op_jupyter.store.interchange import to_json
+
+    return to_json(dag)
 
 
 def user_rules(chosen: Settings) -> tuple[Rule, ...]:

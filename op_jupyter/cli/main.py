@@ -74,6 +74,7 @@ def parser() -> CommandParser:
     _declare_running(commands)
     _declare_reading(commands)
     _declare_keeping(commands)
+    _declare_exchanging(commands)
     _declare_installing(commands)
     _declare_help(commands)
     return top
@@ -183,6 +184,28 @@ def _declare_keeping(commands: Commands) -> None:
         metavar="AGE",
         help="whatever was deleted so long ago: 30d, 12h; 0s is all of it",
     )
+
+
+def _declare_exchanging(commands: Commands) -> None:
+    export = commands.add("export", _export, "print a session as a document, or write it to a file")
+    add_session(export, _session_ids)
+    export.add_argument(
+        "--format",
+        choices=("md", "html", "json", "ipynb"),
+        help="Markdown, a page, what import reads, a notebook (default: by FILE's ending, or md)",
+    )
+    export.add_argument("--output", "-o", type=Path, metavar="FILE", help="write it there")
+
+    import_ = commands.add(
+        "import",
+        _import,
+        "take in a session that was exported as JSON, or a session's folder",
+        "What it could allow is left out: rules, modes, tools. An id that is taken becomes a new "
+        "one.",
+    )
+    import_.add_argument("path", type=Path, metavar="PATH", help="the document or the folder")
+    import_.add_argument("--id", metavar="ID", help="its id here (default: the one it had)")
+    add_json(import_)
 
 
 def _declare_installing(commands: Commands) -> None:
@@ -313,6 +336,18 @@ def _trash_purge(args: argparse.Namespace) -> None:
     from op_jupyter.cli import trash
 
     trash.purge(args.id, args.older_than)
+
+
+def _export(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.exchange import export_session
+
+    export_session(args.id, args.format, args.output)
+
+
+def _import(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.exchange import import_session
+
+    import_session(args.path, args.id, as_json=args.json)
 
 
 def _kernel_install(args: argparse.Namespace) -> None:

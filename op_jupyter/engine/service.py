@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -28,6 +29,7 @@ from op_jupyter.engine.event_bus import EventBus
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import SessionActive, UsageError
 from op_jupyter.store.base import OpenSession, SearchHit, SessionInfo, Store
+from op_jupyter.store.interchange import Imported, import_path
 from op_jupyter.store.summary import session_named, unknown_session
 
 Exporter: TypeAlias = Callable[[Dag], str]
@@ -52,7 +54,7 @@ class Service:
     """Sessions of one store.  Safe to use from any thread, but not on the background loop.
 
     Args:
-        searcher: None: this store cannot be searched.
+        searcher: makes it when it is first wanted; None: this store cannot be searched.
         exporters: by the name of their format.
 
     Attributes:
@@ -63,13 +65,13 @@ class Service:
         self,
         store: Store,
         *,
-        searcher: Searcher | None = None,
+        searcher: Callable[[], Searcher] | None = None,
         exporters: Mapping[str, Exporter] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self.bus = EventBus(clock)
-        self._searcher = searcher
+        self._searcher = None if searcher is None else cache(searcher)
         self._exporters = exporters or {}
 
     # -- finding sessions
@@ -129,7 +131,7 @@ class Service:
             raise UsageError(
                 f"the search has {len(query)} characters; {MAX_QUERY_CHARS} are allowed"
             )
-        return self._searcher.search(query, limit)
+        return self._searcher().search(query, limit)
 
     # -- reading one
 
@@ -188,6 +190,14 @@ class Service:
             known = ", ".join(self._exporters)
             raise UsageError(f"there is no format {format!r} to export to; there are: {known}")
         return exporter(self.graph(session_id))
+
+    def import_session(self, path: Path, session_id: str | None = None) -> Imported:
+        """Take an exported document (``json``) or a session's folder in, as a new session.
+
+        Raises:
+            UsageError, StoreError: see `store.interchange.import_path`; nothing was stored.
+        """
+        return import_path(self.store, path, session_id)
 
     # -- keeping them in order
 

@@ -197,6 +197,14 @@ class RecordedSession(ABC):
         with self._mutex:
             self._store([codec.describing(fields, self._next_seq())])
 
+    def take_over(self, records: Sequence[Record]) -> None:
+        """Store whole records that were made elsewhere, as they are.
+
+        Whoever calls has folded them in this order, so it is known that they fit.
+        """
+        with self._mutex:
+            self._store(records)
+
     # -- how
 
     def _create(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from op_jupyter.errors import SessionLocked, UnknownSession
 from op_jupyter.notebook.extension import load, unload
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import reply
 
 
@@ -295,3 +297,27 @@ def test_unloading_lets_the_session_go(
     assert current_session() is None
     store.open(session_id).close()
     asyncio.run(asyncio.sleep(0))
+
+
+def test_a_session_is_exported_beside_the_notebook_and_never_over_a_file(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    model.answers(reply("42"))
+    shell.value("%%agent\nWhat is the answer?")
+
+    assert shell.says("%agent export mine.md") == "Written: mine.md"
+    assert "What is the answer?" in (tmp_path / "mine.md").read_text()
+    assert "File exists" in str(shell.error("%agent export mine.md"))
+    assert "no format 'pdf'" in str(shell.error("%agent export mine.pdf"))
+
+
+def test_sessions_on_disk_are_searched(
+    clean_environment: None, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    notebook = load(shell.ip, store=SessionStore(tmp_path / "sessions"), make_runtime=model.runtime)
+    model.answers(reply("Forty-two"))
+    shell.value('%%agent\nIt\'s the "answer" to 数据?')
+
+    found = shell.says('%agent search it\'s "answer" 数据')
+    assert found.startswith(notebook.session.session_id)
+    assert shell.says("%agent search nowhere") == "Nothing was found."

@@ -71,6 +71,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         sessions.status,
         sessions.sessions,
         sessions.search,
+        sessions.export,
         sessions.new,
         sessions.resume,
     ),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from op_jupyter.bootstrap import EVERYTHING
 from op_jupyter.core.search_text import SNIPPET_CHARS
+from op_jupyter.errors import UsageError
 from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
@@ -102,6 +104,26 @@ def search(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 def _found(hit: SearchHit) -> str:
     return f"{hit.role}: {one_line(hit.snippet, SNIPPET_CHARS)}"
+
+
+@command(
+    "export",
+    flag("file", help="Where to; its ending says how: .md, .html, .json or .ipynb."),
+    flag("--session", kind="session", metavar="ID", help="Which one (default: this notebook's)."),
+)
+def export(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """Write a whole session to a file: Markdown, a page, JSON or a notebook."""
+    path = notebook.workspace / Path(args.file).expanduser()
+    text = notebook.stored.export(
+        args.session or notebook.session.session_id, path.suffix.removeprefix(".").lower()
+    )
+    try:
+        with path.open("x", encoding="utf-8") as file:  # never in the place of something else
+            path.chmod(0o600)
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{args.file} cannot be written: {error.strerror}") from error
+    return Said(f"Written: {args.file}")
 
 
 @command("new")

@@ -1,0 +1,60 @@
+"""`op-jupyter export` and `op-jupyter import`: sessions as documents, and back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from op_jupyter.bootstrap import default_service
+from op_jupyter.cli.output import print_json
+from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.views.text import count, visible
+
+FORMATS: Final = ("md", "html", "json", "ipynb")
+
+
+def export_session(named: str, format: str | None, output: Path | None) -> None:  # noqa: A002
+    """Print a session as a document, or write it to *output*, whose ending tells the format.
+
+    Raises:
+        UnknownSession, StoreError: the session is not there, or cannot be read.
+        ConfigurationError: the file cannot be written.
+    """
+    service = default_service()
+    if format is None:
+        ending = "md" if output is None else output.suffix.removeprefix(".").lower()
+        if ending not in FORMATS:
+            raise BadCommandLine(f"say --format; {output} ends with none of {', '.join(FORMATS)}")
+        format = ending  # noqa: A001
+    text = service.export(service.find(named), format)
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        # For its owner alone: a session may hold what nobody else should read.
+        with open(
+            os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigurationError(f"{output} cannot be written: {error}") from error
+    print(output)
+
+
+def import_session(path: Path, session_id: str | None, *, as_json: bool) -> None:
+    """Take a document or a folder in, and say what became of it.
+
+    Raises:
+        UsageError, StoreError: it cannot be; nothing was stored.
+    """
+    done = default_service().import_session(path, session_id)
+    if as_json:
+        print_json(done)
+        return
+    if done.was:
+        print(f"{visible(done.was)!r} has the id {done.session_id} here")
+    for note in done.notes:
+        print(f"note: {note}")
+    print(f"{done.session_id}: {count(done.turns, 'turn')} imported")
