@@ -50,8 +50,9 @@ def test_a_session_is_exported_and_imported_again(
     assert main(["import", "one.json", "--id", "s-two"]) == 0
     assert "s-two: 1 turn imported" in capsys.readouterr().out
     assert main(["import", str(home / "s-one"), "--id", "s-three"]) == 0
+    capsys.readouterr()
     assert main(["show", "s-three", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.partition("\n")[2])["session"]["turns"] == 1
+    assert json.loads(capsys.readouterr().out)["session"]["turns"] == 1
 
 
 @pytest.mark.parametrize(
