@@ -16,6 +16,7 @@ from op_jupyter.cli.main import main
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "sessions"))
+    (tmp_path / "config.toml").touch()
     monkeypatch.setenv("OPENPROGRAM_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.chdir(tmp_path)
     runtime = Runtime(call=lambda content, **_: "It is 42.")
