@@ -63,7 +63,7 @@ def test_a_session_is_exported_and_imported_again(
         ("export nothing", ExitCode.NOT_FOUND, "no session 'nothing'"),
         ("export s-one -o no/where.md", ExitCode.FAILED, "cannot be written"),
         ("import nothing.json", ExitCode.FAILED, "cannot be imported"),
-        ("import config.toml", ExitCode.FAILED, "cannot be imported"),
+        ("import config.toml", ExitCode.FAILED, "is no JSON document"),
     ],
 )
 def test_what_cannot_be_exchanged_is_said(
