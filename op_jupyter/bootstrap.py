@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -28,12 +28,14 @@ from op_jupyter.providers.recorded import (
     parse_replay_mode,
 )
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
+from op_jupyter.store.cassette_use import VARIABLE as LOG_VARIABLE
 from op_jupyter.tools.skills import SkillFolders
 
 if TYPE_CHECKING:
     from op_jupyter.engine.service import Service
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
+    from op_jupyter.store.cassettes import FileCassette
     from op_jupyter.store.search import SearchIndex
     from op_jupyter.store.sessions import SessionStore
 
@@ -140,13 +142,17 @@ def skill_folders(chosen: Settings, workspace: Path) -> SkillFolders:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """An open cassette, for the model calls and the decisions of one run."""
+    """An open cassette, for the model calls and the decisions of one run.
+
+    *why*: why nothing may be asked, where the mode that was chosen is not the reason.
+    """
 
     cassette: Cassette
     mode: ReplayMode
     folders: Folders
     redactor: Redactor
     decisions: RecordedDecisions
+    why: str = ""
 
 
 def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None) -> Replay | None:
@@ -160,8 +166,6 @@ def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None
         ConfigurationError: a mode is set, but nothing says which cassette.
         CorruptRecord: the file is no cassette.
     """
-    from op_jupyter.store.cassettes import FileCassette
-
     mode = parse_replay_mode(chosen.get("replay") or "off")
     if mode == "off":
         return None
@@ -172,11 +176,41 @@ def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None
             "'name.cassette'` or OPENPROGRAM_CASSETTE"
         )
     path = beside.with_suffix(".cassette") if named is None and beside else Path(named or "")
-    cassette = FileCassette(workspace / path.expanduser())
+    cassette = _cassette((workspace / path.expanduser()).absolute())
+    why = ""
+    if mode == "auto" and _in_ci(os.environ):
+        mode, why = "replay", "replay=auto asks nothing where CI is set"
     folders = _folders(chosen, workspace)
     redactor = Redactor(secrets_of(os.environ))
     decisions = RecordedDecisions(cassette, mode, folders=folders, redactor=redactor)
-    return Replay(cassette, mode, folders, redactor, decisions)
+    return Replay(cassette, mode, folders, redactor, decisions, why)
+
+
+@cache
+def _cassette(path: Path) -> FileCassette:
+    """One object for a file: all that this process records there is one run."""
+    from op_jupyter.store.cassettes import FileCassette
+
+    log = os.environ.get(LOG_VARIABLE)
+    return FileCassette(path, None if log is None else Path(log))
+
+
+def begin_recorded_run() -> None:
+    """Begin a new run: replies are played from the first one again, and recorded anew."""
+    _cassette.cache_clear()
+
+
+def _in_ci(environ: Mapping[str, str]) -> bool:
+    return environ.get("CI", "").lower() not in ("", "0", "false", "no")
+
+
+def recorded_answers() -> RecordedDecisions | None:
+    """Decisions and answers for programs that no host runs; None when no cassette is named."""
+    chosen = settings()
+    if chosen.get("cassette") is None:
+        return None
+    replay = open_replay(chosen, workspace=Path.cwd())
+    return None if replay is None else replay.decisions
 
 
 def _folders(chosen: Settings, workspace: Path) -> Folders:
@@ -207,7 +241,8 @@ def create_runtime(
 
     Order: *provider*, the settings, a key or address in the environment, the local model if
     it is installed.  With a *replay*, or with one in the settings, the provider is made only
-    when something has to be asked that is not recorded.
+    when something has to be asked that is not recorded; what is played is asked of the provider
+    and the model that the program names, or else of the recorded ones.
 
     Args:
         provider: ``anthropic``, ``claude-code``, ``local``, an endpoint of the settings, a
@@ -225,10 +260,13 @@ def create_runtime(
     name, wanted = provider or chosen.get("provider"), model or chosen.get("model")
     if replay is None:
         return Runtime(provider=_provider(_choose(name, wanted, chosen)), model=wanted)
-    if name == CLAUDE_CODE:
+    # What another machine prefers must not decide which recording is looked for.
+    said = chosen.get if replay.mode == "record" else chosen.of_the_program
+    named, asked = provider or said("provider"), model or said("model")
+    if named == CLAUDE_CODE:
         raise ConfigurationError(_OWN_CONVERSATION.format(CLAUDE_CODE))
-    make = partial(_chosen_provider, name, wanted, chosen)
-    return Runtime(provider=_recorded(make, replay, name), model=wanted)
+    make = partial(_recordable, name, wanted, chosen)
+    return Runtime(provider=_recorded(make, replay, named, wanted), model=asked)
 
 
 def recorded(runtime: Runtime, replay: Replay | None) -> Runtime:
@@ -242,10 +280,12 @@ def recorded(runtime: Runtime, replay: Replay | None) -> Runtime:
     can = runtime.provider.capabilities
     if can.has_session:
         raise ConfigurationError(_OWN_CONVERSATION.format(can.name))
-    return runtime.over(_recorded(lambda: runtime.provider, replay, can.name))
+    return runtime.over(_recorded(lambda: runtime.provider, replay, can.name, runtime.model))
 
 
-def _recorded(make: Callable[[], Provider], replay: Replay, name: str | None) -> RecordedProvider:
+def _recorded(
+    make: Callable[[], Provider], replay: Replay, name: str | None, model: str | None
+) -> RecordedProvider:
     return RecordedProvider(
         make,
         replay.cassette,
@@ -253,11 +293,16 @@ def _recorded(make: Callable[[], Provider], replay: Replay, name: str | None) ->
         folders=replay.folders,
         name=name,
         redactor=replay.redactor,
+        model=model,
+        why=replay.why,
     )
 
 
-def _chosen_provider(name: str | None, model: str | None, chosen: Settings) -> Provider:
-    return _provider(_choose(name, model, chosen))
+def _recordable(name: str | None, model: str | None, chosen: Settings) -> Provider:
+    choice = _choose(name, model, chosen)
+    if choice.name == CLAUDE_CODE:
+        raise ConfigurationError(_OWN_CONVERSATION.format(CLAUDE_CODE))
+    return _provider(choice)
 
 
 def choose_provider(chosen: Settings) -> ProviderChoice:

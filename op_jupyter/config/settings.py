@@ -45,6 +45,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
+_HERE: Final = "this notebook"
 DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
 
 
@@ -90,6 +91,11 @@ class Settings:
         setting = self.values.get(name)
         return None if setting is None else setting.value
 
+    def of_the_program(self, name: str) -> str | None:
+        """The value of *name* if the notebook or the program sets it, and not the machine."""
+        setting = self.values.get(name)
+        return setting.value if setting is not None and setting.origin == _HERE else None
+
 
 def config_file(environ: Mapping[str, str]) -> Path:
     """The user's file; it need not exist, unless the environment names it."""
@@ -115,7 +121,7 @@ def load_settings(
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
         sources = (
-            ((overrides or {}).get(name), "this notebook"),
+            ((overrides or {}).get(name), _HERE),
             (environ.get(variable), variable),
             (from_file.get(name), str(path)),
             (DEFAULTS.get(name), "default"),

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from op_jupyter.core.keys import canonical_json, sha256
 from op_jupyter.core.messages import (
@@ -27,12 +27,14 @@ from op_jupyter.core.messages import (
     ModelRequest,
     OpaqueBlock,
     ResponseDone,
+    StopReason,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
     Usage,
     block_from_json,
 )
+from op_jupyter.core.permissions import Answer
 
 MACHINE_SECTIONS: Final = frozenset(
     {"workspace", "notebook", "kernel", "agents_md", "skills", "sandbox"}
@@ -43,14 +45,19 @@ _KEY_LENGTH: Final = 16
 _SECTIONS: Final = re.compile(r"<(?P<name>\w+)>\n.*?\n</(?P=name)>(?:\n\n|\Z)", re.DOTALL)
 _MASKED: Final = (
     (re.compile(r"\bat 0x[0-9a-fA-F]{6,16}\b"), "at 0x…"),
-    (re.compile(r"[^\s\"'(]*ipykernel_\d+[\\/]\d+\.py"), "<cell>"),
     (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
     (re.compile(r"\bCell In ?\[\d+\]"), "<cell>"),
     # What `tempfile` makes up: eight characters, in a temporary folder.
     (re.compile(r"(?<=⟨temp⟩)([\\/][^\s\"'\\/]*?)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1tmp…"),
-    (re.compile(r"[^\s\"'(]*[\\/](?:site|dist)-packages(?=[\\/])"), "⟨packages⟩"),
-    (re.compile(r"[^\s\"'(]*[\\/]lib[\\/]python3\.\d+(?=[\\/])"), "⟨python⟩"),
 )
+_MASKED_PATHS: Final = (
+    (re.compile(r"ipykernel_\d+[\\/]\d+\.py"), "<cell>"),
+    (re.compile(r"[\\/](?:site|dist)-packages(?=[\\/])"), "⟨packages⟩"),
+    (re.compile(r"[\\/]lib[\\/]python3\.\d+(?=[\\/])"), "⟨python⟩"),
+)
+"""Ends of paths, which are masked from their beginning."""
+_BEFORE_A_PATH: Final = " \t\n\"'(=<"
+_SIGNED: Final = frozenset({"signature", "data"})
 _SESSION: Final = "⟨session⟩"
 _MADE_ID: Final = re.compile(r"(?=.*\d).{6,}", re.DOTALL)
 """What a session's id looks like that was made up; a name like ``sales`` stays in texts."""
@@ -177,6 +184,85 @@ def reply_in_history(recording: Recording) -> dict[str, Any]:
     return {"role": "assistant", "content": map_texts(spoken, _mask)}
 
 
+# --- what was edited by hand ----------------------------------------------------------------
+
+
+def check_request(canonical: Mapping[str, Any]) -> None:
+    """Refuse what is no canonical request.
+
+    Raises:
+        ValueError: it is none; says what is wrong.
+    """
+    _expect(isinstance(canonical["model"], str), "the model's name is no text")
+    _expect(isinstance(canonical["system"], str), "the system prompt is no text")
+    _expect(_is_objects(canonical["tools"]), "the tools are no list of objects")
+    _expect(all(isinstance(t.get("name"), str) for t in canonical["tools"]), "a tool has no name")
+    _expect(_is_objects(canonical["messages"]), "the messages are no list of objects")
+    for message in canonical["messages"]:
+        _expect(message.get("role") in ("user", "assistant"), "a message has no role")
+        _check_blocks(message.get("content"))
+
+
+def check_recording(recording: Recording) -> None:
+    """Refuse what cannot be replayed.
+
+    Raises:
+        ValueError: it cannot; says what is wrong.
+    """
+    _expect(recording.stop_reason in get_args(StopReason), "the stop reason is none")
+    _expect(isinstance(recording.model, str), "the model's name is no text")
+    counts = {"input_tokens", "output_tokens"}
+    _expect(not recording.usage.keys() - counts, "usage has more than input and output tokens")
+    used = recording.usage.values()
+    _expect(all(type(n) is int and 0 <= n < 2**53 for n in used), "usage is no count")
+    _check_blocks(recording.content, spoken=True)
+
+
+def check_decision(answer: Any) -> None:
+    """Refuse what is no recorded answer on a card, or to a question.
+
+    Raises:
+        ValueError: it is none.
+    """
+    words = (*get_args(Answer), "answered", "declined")
+    _expect(isinstance(answer, dict) and answer.get("answer") in words, "an answer is none")
+    _expect(isinstance(answer.get("arguments", {}), dict), "the edited arguments are no object")
+    _expect(isinstance(answer.get("message", ""), str), "the message of an answer is no text")
+
+
+def _check_blocks(blocks: Any, *, spoken: bool = False) -> None:
+    _expect(_is_objects(blocks), "the content of a message is no list of objects")
+    for block in blocks:
+        kind = block.get("type")
+        _expect(isinstance(kind, str), "a block of content has no type")
+        match kind:
+            case "text":
+                fits = isinstance(block.get("text"), str)
+            case "tool_use":
+                fits = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+                fits = fits and "arguments" in block
+            case "tool_result":
+                fits = not spoken and isinstance(block.get("state"), str)
+                _check_blocks(block.get("content"))
+            case "image":
+                fits = not spoken
+            case _:
+                fits = spoken  # thinking and the like, which requests do not hold
+        _expect(fits, f"a block of content is no whole {kind[:40]}")
+
+
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+# --- blocks -------------------------------------------------------------------------------
+
+
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     """The JSON *value* with every text in it changed, names of members included."""
     if isinstance(value, str):
@@ -186,9 +272,6 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [map_texts(item, change) for item in value]
     return value
-
-
-# --- blocks -------------------------------------------------------------------------------
 
 
 class _Numbers:
@@ -230,7 +313,21 @@ def _hider(session_key: str, folders: Folders) -> Callable[[str], str]:
 def _mask(text: str) -> str:
     for pattern, mask in _MASKED:
         text = pattern.sub(mask, text)
+    for pattern, mask in _MASKED_PATHS:
+        text = _mask_paths(text, pattern, mask)
     return text
+
+
+def _mask_paths(text: str, ending: re.Pattern[str], mask: str) -> str:
+    """*text* with each path that has such an *ending* masked up to there."""
+    out: list[str] = []
+    done = 0
+    for match in ending.finditer(text):
+        # Looked for backwards: as a part of the pattern it would be tried from each character.
+        start = max(text.rfind(mark, done, match.start()) for mark in _BEFORE_A_PATH) + 1
+        out += (text[done : max(start, done)], mask)
+        done = match.end()
+    return "".join(out) + text[done:]
 
 
 def _canonical_blocks(
@@ -272,8 +369,10 @@ def _canonical_block(block: Block, clean: Callable[[str], str], ids: _Numbers) -
                     [_without_pixels(part) for part in block.content], clean, ids
                 ),
             }
-        case OpaqueBlock():
-            return dict(block.payload)
+        case OpaqueBlock(payload):
+            # What a service signed has to come back as it was.
+            kept = {name: payload[name] for name in _SIGNED & payload.keys()}
+            return {**map_texts(payload, clean), **kept}
 
 
 def _without_pixels(block: TextBlock | ImageBlock) -> TextBlock | ImageBlock:
@@ -300,8 +399,13 @@ def _parsed(raw: str) -> Any:
 
 def _without_machine_sections(text: str) -> str:
     """A world-state text without the sections of the machine; any other text as it is."""
-    sections = list(_SECTIONS.finditer(text))
-    if not sections or "".join(s.group() for s in sections) != text:
-        return text
+    sections: list[re.Match[str]] = []
+    position = 0
+    while position < len(text):
+        section = _SECTIONS.match(text, position)
+        if section is None:
+            return text
+        sections.append(section)
+        position = section.end()
     kept = [s.group() for s in sections if s["name"] not in MACHINE_SECTIONS]
     return "".join(kept).removesuffix("\n\n") if kept else ""

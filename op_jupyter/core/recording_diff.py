@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 from op_jupyter.core.keys import canonical_json
@@ -12,6 +13,8 @@ from op_jupyter.core.keys import canonical_json
 _CONTEXT_WORDS: Final = 6
 _MOST_LINES: Final = 24
 _LONGEST_LINE: Final = 160
+_MOST_COMPARED: Final = 1_000
+"""Lines in which moved ones are looked for; the time for that grows with their square."""
 
 
 def nearest(
@@ -80,28 +83,37 @@ def _block_lines(block: Mapping[str, Any]) -> list[str]:
 
 
 def _changed_lines(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    start = _same_start(old, new)
+    end = _same_start(old[start:][::-1], new[start:][::-1])
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) == len(new) > _MOST_COMPARED:
+        different = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
+        return [line for a, b in different for line in _replaced([a], [b])]
+    matcher = difflib.SequenceMatcher(a=old[:_MOST_COMPARED], b=new[:_MOST_COMPARED])
     changed: list[str] = []
     for tag, a1, a2, b1, b2 in matcher.get_opcodes():
-        if tag == "equal":
-            continue
-        removed, added = list(old[a1:a2]), list(new[b1:b2])
-        if len(removed) == len(added):
-            pairs = [_around_change(a, b) for a, b in zip(removed, added, strict=True)]
-            removed, added = [a for a, _ in pairs], [b for _, b in pairs]
-        changed += [f"- {line}" for line in removed] + [f"+ {line}" for line in added]
-    return changed
+        if tag != "equal":
+            changed += _replaced(old[a1:a2], new[b1:b2])
+    return [*changed, *_replaced(old[_MOST_COMPARED:], new[_MOST_COMPARED:])]
+
+
+def _replaced(removed: Sequence[str], added: Sequence[str]) -> list[str]:
+    if len(removed) == len(added):
+        pairs = [_around_change(a, b) for a, b in zip(removed, added, strict=True)]
+        removed, added = [a for a, _ in pairs], [b for _, b in pairs]
+    return [f"- {line}" for line in removed] + [f"+ {line}" for line in added]
+
+
+def _same_start(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many items both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
 def _around_change(old: str, new: str) -> tuple[str, str]:
     """Both lines, cut to the words that differ and a few around them."""
     a, b = old.split(" "), new.split(" ")
-    start = 0
-    while start < min(len(a), len(b)) and a[start] == b[start]:
-        start += 1
-    end = 0
-    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
-        end += 1
+    start = _same_start(a, b)
+    end = _same_start(a[start:][::-1], b[start:][::-1])
     return _window(a, start, end), _window(b, start, end)
 
 

@@ -13,6 +13,7 @@ from op_jupyter.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from op_jupyter.core.questions import Question
+    from op_jupyter.engine.recorded_asker import Recorded
     from op_jupyter.engine.runtime import Runtime
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
@@ -27,6 +28,9 @@ class Defaults(Protocol):
 
     def guard(self, session: AgentSession) -> None:
         """Give a session that was just opened the rules and limits of the configuration."""
+
+    def recorded_answers(self) -> Recorded | None:
+        """The recorded answers of programs that no host runs; None: nothing is recorded."""
 
 
 AskHandler: TypeAlias = "Callable[[Question], Any]"
@@ -56,6 +60,11 @@ def guard(session: AgentSession) -> None:
     """Give *session* the rules and limits that are configured, where defaults are registered."""
     if _load_defaults is not None:
         _load_defaults().guard(session)
+
+
+def recorded_answers() -> Recorded | None:
+    """The recorded answers on cards and to questions, where the configuration names some."""
+    return None if _load_defaults is None else _load_defaults().recorded_answers()
 
 
 def defaults() -> Defaults:

@@ -30,10 +30,11 @@ from op_jupyter.core.questions import (
 )
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import context, hooks, loop
-from op_jupyter.engine.asking import NOBODY, Asker, ScriptAsker
+from op_jupyter.engine.asking import NOBODY, Asker
 from op_jupyter.engine.calls import Call, open_call, was_cancelled
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of
+from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.errors import AskTimeout, CannotAsk, StoreError, UsageError, UserDeclined
 from op_jupyter.tools.threads import in_thread
 from op_jupyter.tools.tracebacks import message_of
@@ -111,7 +112,7 @@ def _asker() -> Asker:
     if frame is not None:
         return frame.asker or frame.session.asker
     ambient = context.current_session()
-    return ScriptAsker() if ambient is None else ambient.agent.asker
+    return script_asker() if ambient is None else ambient.agent.asker
 
 
 def can_ask() -> bool:

@@ -28,7 +28,7 @@ from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import loop
 from op_jupyter.engine.agents import Agent, Agents, Bounds, Home
-from op_jupyter.engine.asking import Asker, HeadlessAsker, ScriptAsker
+from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.backups import Backups
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.compaction import (
@@ -38,6 +38,7 @@ from op_jupyter.engine.compaction import (
 )
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
 from op_jupyter.engine.publisher import Listener, Publisher
+from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.engine.recorder import Recorder
 from op_jupyter.engine.trace import Trace
 from op_jupyter.engine.turn_runner import COMPACTION, run_compaction, run_turn
@@ -149,7 +150,7 @@ class AgentSession:
         self.backups = Backups(self.recorder, self._never_copied)
         self.workspace = Path.cwd()
         self.worktree: Path | None = None
-        self.asker: Asker = ScriptAsker()
+        self.asker: Asker = script_asker()
         self.main_thread: MainThread | None = None
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
         self.user_rules: tuple[Rule, ...] = ()

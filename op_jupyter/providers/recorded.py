@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
 
 from op_jupyter.core.messages import (
@@ -29,11 +29,18 @@ from op_jupyter.core.recording import (
 )
 from op_jupyter.core.recording_diff import difference, nearest, title
 from op_jupyter.core.redact import Redactor, secrets_of
-from op_jupyter.errors import ConfigurationError, RecordingMissing
+from op_jupyter.errors import ConfigurationError, CorruptRecord, RecordingMissing
 from op_jupyter.providers.base import Capabilities, Provider
 
 ReplayMode: TypeAlias = Literal["record", "replay", "auto", "off"]
-"""record: always ask, and keep; replay: never ask; auto: ask what is not kept; off: neither."""
+"""What is done with a request.
+
+record: it is asked, and the reply takes the place of an earlier one.
+replay: it is answered from the recording; one that is not there is an error.
+auto: it is answered from the recording; one that is not there is asked, of the provider that was
+recorded, and kept.  What is there is never asked, and never changed.
+off: it is asked, and nothing is kept.
+"""
 
 _NO_PROVIDER: Final = Capabilities("recording", "recorded-model")
 
@@ -88,6 +95,8 @@ class RecordedProvider:
         folders: folders of this machine that must not stand in a recording.
         name: provider to replay when the cassette knows several.
         redactor: takes secrets out of everything that is kept.
+        model: asked where a call names none; recorded, so that a replay asks for it as well.
+        why: why nothing may be asked, for messages, where the mode is not the reason.
     """
 
     def __init__(
@@ -99,6 +108,8 @@ class RecordedProvider:
         folders: Folders,
         name: str | None = None,
         redactor: Redactor | None = None,
+        model: str | None = None,
+        why: str = "",
     ) -> None:
         self._make_inner = inner
         self._inner: Provider | None = None
@@ -107,19 +118,18 @@ class RecordedProvider:
         self._folders = folders
         self._name = name
         self._redactor = redactor or Redactor()
+        self._model = model
+        self._why = why
 
     @property
     def capabilities(self) -> Capabilities:
-        """The inner provider's; without one (no key, or ``replay``) those of the recording."""
-        recorded = _capabilities(self._cassette.find_provider(self._name))
-        if self._mode == "replay":
-            return recorded or _NO_PROVIDER
-        try:
-            return self._live().capabilities
-        except ConfigurationError:
-            if self._mode != "auto" or recorded is None:
-                raise
+        """The recorded provider's, where a recording is played; otherwise the inner one's.
+
+        They shape the requests: with others, none would be found.
+        """
+        if self._mode in ("replay", "auto") and (recorded := self._recorded()) is not None:
             return recorded
+        return _NO_PROVIDER if self._mode == "replay" else self._live_capabilities()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
         canonical = self._redactor.json(canonical_request(request, self._folders))
@@ -131,6 +141,7 @@ class RecordedProvider:
                 return
             if self._mode == "replay":
                 raise self._missing(canonical)
+            self._check_same_provider()
         async with aclosing(self._live().stream(request)) as live:
             async for delta in live:
                 if isinstance(delta, ResponseDone) and self._mode != "off":
@@ -142,17 +153,25 @@ class RecordedProvider:
             await self._inner.aclose()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The same recording elsewhere; it can only be read from there.
-
-        Raises:
-            ConfigurationError: it is recorded to; one file has one writer.
-        """
+        """The same recording elsewhere; what is asked there is recorded as well."""
+        live, why = None, self._why
         if self._mode != "replay":
-            raise ConfigurationError(
-                f"replay={self._mode} cannot record what workers ask; record without workers, or "
-                "set replay=replay or replay=off"
-            )
-        return _replayed_elsewhere, (self._cassette, self._folders, self._name)
+            try:
+                live = self._live()
+            except ConfigurationError as error:
+                if self._mode != "auto":
+                    raise
+                why = error.message
+        mode = "replay" if live is None else self._mode
+        return _elsewhere, (
+            live,
+            self._cassette,
+            mode,
+            self._folders,
+            self._name,
+            self._model,
+            why,
+        )
 
     def _live(self) -> Provider:
         if self._inner is None:
@@ -169,13 +188,33 @@ class RecordedProvider:
             recording.model,
             recording.usage,
         )
-        can = self._live().capabilities
+        can = self._live_capabilities()
         self._cassette.record_provider(can.name, asdict(can))
         self._cassette.record_reply(canonical, clean)
+
+    def _live_capabilities(self) -> Capabilities:
+        can = self._live().capabilities
+        return replace(can, default_model=self._model or can.default_model)
+
+    def _recorded(self) -> Capabilities | None:
+        kept = self._cassette.find_provider(self._name)
+        return None if kept is None else _capabilities(kept, self._cassette.name)
+
+    def _check_same_provider(self) -> None:
+        """Two models in one recording would not know of each other."""
+        recorded, live = self._recorded(), self._live().capabilities
+        if recorded is not None and recorded.name != live.name:
+            raise ConfigurationError(
+                f"{self._cassette.name} was recorded with {recorded.name}, and {live.name} would "
+                f"be asked what is missing there: choose {recorded.name}, or record it anew with "
+                "--replay record"
+            )
 
     def _missing(self, canonical: Mapping[str, Any]) -> RecordingMissing:
         what = f"{self._cassette.name} has no recording of this request ({title(canonical)})"
         how = "record it with --replay record"
+        if self._why:
+            how = f"{self._why}; {how}"
         closest = nearest(canonical, self._cassette.requests())
         if closest is None:
             return RecordingMissing(f"{what}, and no other; {how}")
@@ -186,24 +225,44 @@ class RecordedProvider:
         )
 
 
-def _replayed_elsewhere(cassette: Cassette, folders: Folders, name: str | None) -> RecordedProvider:
+def _elsewhere(
+    live: Provider | None,
+    cassette: Cassette,
+    mode: ReplayMode,
+    folders: Folders,
+    name: str | None,
+    model: str | None,
+    why: str,
+) -> RecordedProvider:
+    def inner() -> Provider:
+        if live is None:
+            raise ConfigurationError("a replay asks no model")
+        return live
+
     # The secrets of this process: those of the other one did not travel.
     redactor = Redactor(secrets_of(os.environ))
     return RecordedProvider(
-        _nobody, cassette, "replay", folders=folders, name=name, redactor=redactor
+        inner, cassette, mode, folders=folders, name=name, redactor=redactor, model=model, why=why
     )
 
 
-def _nobody() -> Provider:
-    raise ConfigurationError("a replay asks no model")
+def _capabilities(kept: Mapping[str, Any], cassette: str) -> Capabilities:
+    """Recorded capabilities; words of another version are passed over.
 
-
-def _capabilities(recorded: Mapping[str, Any] | None) -> Capabilities | None:
-    """Recorded capabilities; words of another version are passed over."""
-    if recorded is None:
-        return None
-    known = {f.name for f in fields(Capabilities)}
-    return Capabilities(**{name: value for name, value in recorded.items() if name in known})
+    Raises:
+        CorruptRecord: they were edited by hand, and are none any more.
+    """
+    known = {f.name: f for f in fields(Capabilities)}
+    told = {name: value for name, value in kept.items() if name in known}
+    for name, value in told.items():
+        default = "" if known[name].default is MISSING else known[name].default
+        fits = (int, type(None)) if default is None else (type(default),)
+        if type(value) not in fits:
+            raise CorruptRecord(f"{cassette}: {name} of a provider cannot be {value!r:.40}")
+    try:
+        return Capabilities(**told)
+    except TypeError:
+        raise CorruptRecord(f"{cassette}: a provider lacks its name or its model") from None
 
 
 def replayed(recording: Recording, folders: Folders, session_key: str = "") -> Iterator[ModelDelta]:

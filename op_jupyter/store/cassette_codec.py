@@ -20,15 +20,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256 as sha256_of
+from itertools import accumulate
 from typing import Any, Final
 
 from op_jupyter.core.keys import canonical_json, sha256
-from op_jupyter.core.recording import Recording, reply_in_history, request_key
+from op_jupyter.core.recording import (
+    Recording,
+    check_decision,
+    check_recording,
+    check_request,
+    reply_in_history,
+    request_key,
+)
 from op_jupyter.errors import FormatTooNew
 
 VERSION: Final = 1
+MOST_MESSAGES: Final = 1_000_000
+"""Most messages in all requests together: *after* lets a small file tell enormous conversations."""
 _LINES: Final = "¶"
 _SHARED: Final = ("system", "tools")
 _BLANK: Final = re.compile(r"\s*")
@@ -42,12 +54,22 @@ class Unreadable(ValueError):
         self.position = position
 
 
-@dataclass(slots=True)
+@dataclass
 class Exchange:
     """A canonical request and the replies recorded for it."""
 
     request: Mapping[str, Any]
     replies: list[Recording]
+
+    @cached_property
+    def place(self) -> tuple[list[str], str]:
+        """Sorts the requests of a conversation together, each after those it goes on from."""
+        return [canonical_json(m) for m in self.request["messages"]], canonical_json(self.request)
+
+    @cached_property
+    def beginnings(self) -> list[str]:
+        """A name for the first message, for the first two, and so on."""
+        return list(accumulate(self.place[0], _longer, initial=""))[1:]
 
 
 @dataclass(slots=True)
@@ -94,7 +116,7 @@ def _documents(contents: Contents) -> Iterator[dict[str, Any]]:
     yield header
     for name, can in sorted(contents.providers.items()):
         yield {"provider": name, "can": dict(can)}
-    exchanges = sorted(contents.exchanges.items(), key=lambda item: _place(item[1].request))
+    exchanges = sorted(contents.exchanges.items(), key=lambda item: item[1].place)
     shared = {
         _short_hash(exchange.request[name]): exchange.request[name]
         for _, exchange in exchanges
@@ -112,17 +134,12 @@ def _documents(contents: Contents) -> Iterator[dict[str, Any]]:
         }
 
 
-def _place(request: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Sorts the requests of a conversation together, each after those it goes on from."""
-    return [canonical_json(message) for message in request["messages"]], canonical_json(request)
-
-
 def _exchange_documents(exchanges: Sequence[tuple[str, Exchange]]) -> Iterator[dict[str, Any]]:
     links = _Links()
     for key, exchange in exchanges:
         request = exchange.request
         messages = request["messages"]
-        after, known = links.longest(messages)
+        after, known = links.longest(exchange)
         document: dict[str, Any] = {"request": key}
         if after:
             document["after"] = after
@@ -143,16 +160,22 @@ class _Links:
         self._ends: dict[str, str] = {}
 
     def add(self, key: str, exchange: Exchange) -> None:
+        asked = exchange.beginnings[-1] if exchange.beginnings else ""
         for number, reply in enumerate(exchange.replies, start=1):
-            end = sha256([*exchange.request["messages"], reply_in_history(reply)])
+            end = _longer(asked, canonical_json(reply_in_history(reply)))
             self._ends.setdefault(end, key if number == 1 else f"{key}#{number}")
 
-    def longest(self, messages: Sequence[Any]) -> tuple[str, int]:
-        """The name of the longest known beginning of *messages*, and its length."""
-        for length in range(len(messages) - 1, 0, -1):
-            if name := self._ends.get(sha256(messages[:length])):
+    def longest(self, exchange: Exchange) -> tuple[str, int]:
+        """The name of the longest known beginning of its messages, and its length."""
+        for length in range(len(exchange.beginnings) - 1, 0, -1):
+            if name := self._ends.get(exchange.beginnings[length - 1]):
                 return name, length
         return "", 0
+
+
+def _longer(beginning: str, message: str) -> str:
+    """The name of a conversation that goes on from *beginning* with *message*."""
+    return sha256_of(f"{beginning}\n{message}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _reply_json(reply: Recording) -> dict[str, Any]:
@@ -192,27 +215,64 @@ def decode(text: str) -> Contents:
     """
     contents = Contents()
     shared: dict[str, Any] = {}
-    told: dict[str, list[Any]] = {}
+    told = _Told()
     for position, document in _parse(text):
         try:
-            _take(document, contents, shared, told)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise Unreadable(f"a recording cannot be understood ({error!r})", position) from error
+            _take(_unfold(document), contents, shared, told)
+        except RecursionError:
+            raise Unreadable("a recording is nested too deeply", position) from None
+        except KeyError as error:
+            raise Unreadable(f"a recording names or lacks {error}", position) from error
+        except (TypeError, AttributeError, ValueError) as error:
+            raise Unreadable(f"a recording cannot be understood ({error})", position) from error
     return contents
 
 
 def _parse(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
     position = _skip_blank(text, 0)
     while position < len(text):
         try:
             document, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             raise Unreadable(error.msg, error.pos) from error
+        except RecursionError:
+            raise Unreadable("a recording is nested too deeply", position) from None
+        except ValueError as error:  # a name that stands twice, or a number without end
+            raise Unreadable(str(error), position) from error
         if not isinstance(document, dict):
             raise Unreadable("a recording has to be an object", position)
-        yield position, _unfold(document)
+        yield position, document
         position = _skip_blank(text, end)
+
+
+def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a merge that ran two recordings into one is noticed here."""
+    made: dict[str, Any] = {}
+    for name, value in members:
+        if name in made:
+            raise ValueError(f"{name[:80]!r} stands twice in one recording")
+        made[name] = value
+    return made
+
+
+class _Told:
+    """The conversations read so far, by the name that *after* calls them."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, list[Any]] = {}
+        self._count = 0
+
+    def upto(self, name: str) -> list[Any]:
+        if name not in self._messages:
+            raise ValueError(f"after {name[:80]!r} means no recording above this one")
+        return self._messages[name]
+
+    def add(self, name: str, messages: list[Any]) -> None:
+        self._count += len(messages)
+        if self._count > MOST_MESSAGES:
+            raise ValueError(f"the conversations have more than {MOST_MESSAGES:,} messages")
+        self._messages[name] = messages
 
 
 def _skip_blank(text: str, position: int) -> int:
@@ -224,27 +284,29 @@ def _take(
     document: dict[str, Any],
     contents: Contents,
     shared: dict[str, Any],
-    told: dict[str, list[Any]],
+    told: _Told,
 ) -> None:
     match document:
-        case {"cassette": version}:
-            if int(version) > VERSION:
+        case {"cassette": int(version)}:
+            if version > VERSION:
                 raise FormatTooNew(
                     f"recorded by a newer version (format {version}); update op-jupyter",
-                    version=int(version),
+                    version=version,
                 )
             contents.provider = document.get("provider")
-        case {"provider": name, "can": can}:
-            contents.providers[name] = dict(can)
-        case {"shared": name, "value": value}:
+        case {"provider": str(name), "can": dict(can)}:
+            contents.providers[name] = can
+        case {"shared": str(name), "value": value}:
             shared[name] = value
-        case {"request": name}:
+        case {"request": str(name)}:
             _take_exchange(name, document, contents, shared, told)
-        case {"decision": tool, "arguments": arguments, "answers": answers}:
+        case {"decision": str(tool), "arguments": dict(arguments), "answers": list(answers)}:
+            for answer in answers:
+                check_decision(answer)
             key = decision_key(tool, arguments)
-            contents.decisions[key] = Decision(tool, arguments, list(answers))
+            contents.decisions[key] = Decision(tool, arguments, answers)
         case _:
-            raise ValueError(f"neither request nor decision, but {', '.join(document)}")
+            raise ValueError(f"neither request nor decision, but {', '.join(document)[:80]}")
 
 
 def _take_exchange(
@@ -252,9 +314,11 @@ def _take_exchange(
     document: dict[str, Any],
     contents: Contents,
     shared: dict[str, Any],
-    told: dict[str, list[Any]],
+    told: _Told,
 ) -> None:
-    before = told[document["after"]] if "after" in document else []
+    before = told.upto(document["after"]) if "after" in document else []
+    if not isinstance(document["messages"], list):
+        raise ValueError("the messages are no list")
     messages = [*before, *document["messages"]]
     request: dict[str, Any] = {
         "model": document["model"],
@@ -264,19 +328,23 @@ def _take_exchange(
     }
     if "response_schema" in document:
         request["response_schema"] = document["response_schema"]
+    check_request(request)
     replies = [_reply_from_json(reply) for reply in document["replies"]]
     contents.exchanges[request_key(request)] = Exchange(request, replies)
     for number, reply in enumerate(replies, start=1):
-        told[name if number == 1 else f"{name}#{number}"] = [*messages, reply_in_history(reply)]
+        end = [*messages, reply_in_history(reply)]
+        told.add(name if number == 1 else f"{name}#{number}", end)
 
 
 def _reply_from_json(data: Mapping[str, Any]) -> Recording:
-    return Recording(
+    recording = Recording(
         [dict(block) for block in data["content"]],
         data["stop_reason"],
         data.get("model", ""),
-        {name: int(count) for name, count in data.get("usage", {}).items()},
+        dict(data.get("usage", {})),
     )
+    check_recording(recording)
+    return recording
 
 
 def _unfold(value: Any) -> Any:

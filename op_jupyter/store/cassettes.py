@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from op_jupyter.core.recording import Recording, request_key
 from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
@@ -22,6 +22,10 @@ from op_jupyter.store.cassette_codec import (
     decode,
     encode,
 )
+from op_jupyter.store.cassette_use import add_line
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Largest file that is read; it is read whole."""
 
 T = TypeVar("T")
 
@@ -36,14 +40,20 @@ class FileCassette:
     What an object records for a request takes the place of what earlier runs recorded for it;
     a second reply of the same run comes after the first, unless it is the same.
 
+    Args:
+        log: file to which each recording that is played or made adds a line, so that those which
+            a run did not need can be found (see `store.cassette_use`).
+
     Raises:
         CorruptRecord: the file is no cassette; the line is named.
         FormatTooNew: a newer version wrote it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log: Path | None = None) -> None:
         self._path = path
+        self._log = log
         self._state: tuple[int, ...] | None = None
+        self._text = ""
         self._contents = Contents()
         self._refresh()
         self._played: Counter[str] = Counter()
@@ -52,12 +62,35 @@ class FileCassette:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The same file, read anew."""
-        return FileCassette, (self._path,)
+        return FileCassette, (self._path, self._log)
 
     @property
     def name(self) -> str:
         """The file's name, for messages."""
         return self._path.name
+
+    @property
+    def path(self) -> Path:
+        """The file; it need not exist."""
+        return self._path
+
+    def contents(self) -> Contents:
+        """Everything in it; not to be changed."""
+        with self._lock:
+            self._refresh()
+            return self._contents
+
+    def keep_only(self, used: Mapping[str, int]) -> None:
+        """Drop each reply and answer but the first *used* ones of its key, and what is empty."""
+        with self._changing() as contents:
+            for key, exchange in list(contents.exchanges.items()):
+                del exchange.replies[used.get(key, 0) :]
+                if not exchange.replies:
+                    del contents.exchanges[key]
+            for key, decision in list(contents.decisions.items()):
+                del decision.answers[used.get(key, 0) :]
+                if not decision.answers:
+                    del contents.decisions[key]
 
     def find_provider(self, name: str | None) -> Mapping[str, Any] | None:
         """What the recorded provider of that name can do; None: the one recorded with last."""
@@ -114,6 +147,7 @@ class FileCassette:
             return None
         position = min(self._played[key], len(items) - 1)
         self._played[key] += 1
+        self._note(key, position)
         return items[position]
 
     def _add(self, key: str, items: list[T], item: T) -> None:
@@ -123,11 +157,17 @@ class FileCassette:
             items[:] = [item]
         elif items[-1] != item:
             items.append(item)
+        self._note(key, len(items) - 1)
+
+    def _note(self, key: str, position: int) -> None:
+        if self._log is not None:
+            with self._explained():
+                add_line(self._log, self._path, key, position)
 
     def _refresh(self) -> None:
         state = _state(self._path)
         if state != self._state:
-            self._contents = _read(self._path)
+            self._text, self._contents = _read(self._path)
             self._state = state
 
     @contextmanager
@@ -135,12 +175,11 @@ class FileCassette:
         """The contents to change; they are written at the end.  Other writers wait."""
         with self._lock, self._only_writer():
             self._refresh()
-            before = encode(self._contents)
             yield self._contents
             text = encode(self._contents)
-            if text != before:
+            if text != self._text:
                 self._write(text)
-                self._state = _state(self._path)
+                self._text, self._state = text, _state(self._path)
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
@@ -148,13 +187,15 @@ class FileCassette:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            with self._explained():
+                fcntl.flock(folder, fcntl.LOCK_EX)
             yield
         finally:
             os.close(folder)
 
     def _write(self, text: str) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        # One name for all: only one writes, and what a killed one left is written over.
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
         with self._explained():
             try:
                 temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -184,17 +225,24 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def _read(path: Path) -> Contents:
+def _read(path: Path) -> tuple[str, Contents]:
     try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise CorruptRecord(
+                f"{path} has {size:,} bytes, and a cassette may have {MOST_BYTES:,}: record into"
+                " several, one for each notebook",
+                path=str(path),
+            )
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except FileNotFoundError:
-        return Contents()
+        return "", Contents()
     except (OSError, UnicodeDecodeError) as error:
         raise CorruptRecord(
             f"{path} cannot be read as a cassette: {error}", path=str(path)
         ) from error
     try:
-        return decode(text)
+        return text, decode(text)
     except FormatTooNew as error:
         raise FormatTooNew(f"{path}: {error}", version=error.version) from None
     except Unreadable as error:

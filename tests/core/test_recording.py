@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -95,6 +96,15 @@ def test_ids_paths_thinking_and_session_do_not_change_the_key():
 )
 def test_traces_of_the_machine_in_a_text_do_not_change_the_key(one, other):
     assert key(user_text(one)) == key(user_text(other), folders=THERE)
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", "/lib", "/tmp/", "<a>\n", "ipykernel_1", "at 0x", "tmp", "["]
+)
+def test_the_key_of_an_enormous_text_is_there_at_once(unit):
+    started = time.process_time()
+    key(user_text(unit * (300_000 // len(unit))))
+    assert time.process_time() - started < 5
 
 
 def test_the_session_id_in_a_text_does_not_change_the_key():
@@ -306,6 +316,16 @@ def test_a_large_difference_is_cut():
     shown = difference(old, new)
     assert "more changed lines" in shown
     assert len(shown) < 5000
+
+
+def test_a_change_in_enormous_texts_is_found_at_once():
+    def told(word):
+        lines = [f"line {i % 7}" for i in range(20_000)]
+        lines[10_000] = f"the {word} here"
+        return canonical("\n".join([word, *lines]), system=word)
+
+    shown = difference(told("old"), told("new"))
+    assert "- user: the old here\n" in shown and shown.endswith("+ user: the new here")
 
 
 def test_the_nearest_request_shares_most_words():

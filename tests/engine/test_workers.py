@@ -55,10 +55,11 @@ from op_jupyter.errors import (
     WorkerLost,
 )
 from op_jupyter.providers.anthropic import AnthropicProvider
+from op_jupyter.providers.callable import CallableProvider
 from op_jupyter.providers.claude_code import ClaudeCodeProvider
 from op_jupyter.providers.local import LocalProvider
 from op_jupyter.providers.profile import EndpointProfile
-from op_jupyter.providers.recorded import RecordedProvider
+from op_jupyter.providers.recorded import RecordedProvider, ReplayMode
 from op_jupyter.store.cassettes import FileCassette
 from op_jupyter.store.files import FileSystem
 from op_jupyter.store.memory import MemoryStore
@@ -486,13 +487,35 @@ def test_every_provider_of_ours_travels_or_says_why_not(tmp_path: Path) -> None:
         recorded = RecordedProvider(
             LocalProvider, cassette, mode, folders=folders, redactor=redactor
         )
-        if mode == "record":
-            with pytest.raises(ConfigurationError, match="cannot record what workers ask"):
-                pickle.dumps(recorded)
-        else:
-            packed = pickle.dumps(recorded)
-            assert SECRET.encode() not in packed
-            assert isinstance(pickle.loads(packed), RecordedProvider)
+        packed = pickle.dumps(recorded)
+        assert SECRET.encode() not in packed
+        assert isinstance(pickle.loads(packed), RecordedProvider)
+
+
+def test_what_workers_ask_is_recorded_and_replayed(
+    store: MemoryStore, pool: WorkerPool, tmp_path: Path
+) -> None:
+    path = tmp_path / "calls.cassette"
+    folders = Folders.of(workspace=tmp_path, home=tmp_path)
+
+    def mapped(mode: ReplayMode, inner: Any) -> list[Any]:
+        provider = RecordedProvider(inner, FileCassette(path), mode, folders=folders)
+        with session_context(store=store, runtime=Runtime(provider=provider)):
+            return agentic_map(classify, ["a", "b", "a"], pool)
+
+    recorded = mapped("record", lambda: CallableProvider(think, "callable"))
+    text = path.read_text("utf-8")
+
+    assert recorded == ["about a", "about b", "about a"]
+    assert text.count('"request"') == 2
+    assert mapped("replay", None) == recorded
+    with pytest.raises(MapFailed, match="no key here"):
+        path.unlink()
+        mapped("auto", unconfigured)
+
+
+def unconfigured() -> Any:
+    raise ConfigurationError("no key here")
 
 
 SCRIPT = """

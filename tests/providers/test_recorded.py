@@ -25,6 +25,7 @@ from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redactor
 from op_jupyter.errors import (
     ConfigurationError,
+    CorruptRecord,
     ProviderConnectionError,
     RateLimited,
     RecordingMissing,
@@ -220,6 +221,40 @@ async def test_auto_needs_no_provider_while_everything_is_recorded(path):
     assert (await collect(auto, REQUEST))[-1].message.text == "hi"
     with pytest.raises(ConfigurationError, match="no key"):
         await collect(auto, replace(REQUEST, system="other"))
+
+
+async def test_auto_asks_what_is_missing_of_the_recorded_provider_alone(path):
+    provider, _ = recorder(path, reply("hi"))
+    await collect(provider, REQUEST)
+    before = path.read_bytes()
+    other = ScriptedProvider(reply("no"), capabilities=Capabilities("anthropic", "claude"))
+    auto = RecordedProvider(lambda: other, FileCassette(path), "auto", folders=FOLDERS)
+    assert auto.capabilities.name == "scripted"
+    assert (await collect(auto, REQUEST))[-1].message.text == "hi"
+    with pytest.raises(ConfigurationError, match=r"recorded with scripted, and anthropic would"):
+        await collect(auto, replace(REQUEST, system="other"))
+    assert (other.requests, path.read_bytes()) == ([], before)
+
+
+async def test_the_model_that_was_configured_is_the_default_of_the_replay(path):
+    provider, _ = recorder(path, reply("hi"), model="large-1")
+    assert provider.capabilities.default_model == "large-1"
+    await collect(provider, REQUEST)
+    assert replayer(path).capabilities.default_model == "large-1"
+
+
+async def test_abilities_that_were_spoilt_by_hand_are_one_error(path):
+    provider, _ = recorder(path, reply("hi"))
+    await collect(provider, REQUEST)
+    text = path.read_text(encoding="utf-8")
+    for old, new in (
+        ('"context_tokens": 200000', '"context_tokens": "many"'),
+        ('"name"', '"Name"'),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(CorruptRecord, match=r"lesson\.cassette: .*provider"):
+            _ = replayer(path).capabilities
 
 
 async def test_secrets_and_home_never_reach_the_file(path):

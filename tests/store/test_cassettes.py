@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from op_jupyter.core.recording import Recording, reply_in_history, request_key
 from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
+from op_jupyter.store import cassette_codec, cassettes
 from op_jupyter.store.cassette_codec import (
     Contents,
     Decision,
@@ -19,6 +22,7 @@ from op_jupyter.store.cassette_codec import (
     decode,
     encode,
 )
+from op_jupyter.store.cassette_use import read_log
 from op_jupyter.store.cassettes import FileCassette
 
 SYSTEM = "You are careful.\nAnswer briefly."
@@ -203,6 +207,19 @@ def test_several_threads_record_into_one_file_without_losing_anything(path):
         ('{"cassette": 1}\n[]', 2),
         ('{"something": "else"}', 1),
         ("not JSON", 1),
+        ('{"cassette": "one"}', 1),
+        ('{"cassette": 1}\n\n{"request": "a",\n"request": "b"}', 3),
+        ('{"cassette": 1}\n\n' + "[" * 100_000, 3),
+        ('{"cassette": 1}\n\n{"shared": "a", "value": ' + '{"a":' * 900 + "1" + "}" * 901, 3),
+        ('{"cassette": 1}\n\n{"shared": "a", "value": ' + "9" * 5000 + "}", 3),
+        ('{"cassette": 1}\n\n{"shared": "a", "value": {"¶": [1]}}', 3),
+        ('{"cassette": 1}\n\n{"request": "a", "model": "m", "messages": [], "replies": [1]}', 3),
+        (
+            '{"cassette": 1}\n\n{"decision": "a", "arguments": {}, "answers": [{"answer": "yes"}]}',
+            3,
+        ),
+        ('{"cassette": 1}\n\n{"decision": "a", "arguments": [], "answers": []}', 3),
+        ('{"cassette": NaN}', 1),
     ],
 )
 def test_a_damaged_cassette_is_refused_with_the_line(path, text, line):
@@ -224,11 +241,115 @@ def test_a_cassette_of_a_newer_version_is_refused(path):
         FileCassette(path)
 
 
+ASKED = {"request": "a", "model": "m", "messages": [user("hi")], "replies": []}
+SAID = {"stop_reason": "end_turn", "content": [{"type": "text", "text": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": 1},
+        {"model": None},
+        {"messages": {}},
+        {"messages": [{"role": "system", "content": []}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "thinking"}]}]},
+        {"after": "gone"},
+        {"tools": "gone"},
+        {"replies": [{**SAID, "stop_reason": "tired"}]},
+        {"replies": [{**SAID, "content": "hi"}]},
+        {"replies": [{**SAID, "content": [{"type": "tool_use", "id": "call_1"}]}]},
+        {"replies": [{**SAID, "content": [{"type": "tool_result", "content": []}]}]},
+        {"replies": [{**SAID, "usage": {"input_tokens": -1}}]},
+        {"replies": [{**SAID, "usage": {"cents": 1}}]},
+        {"replies": [{**SAID, "usage": {"input_tokens": 1e400}}]},
+    ],
+)
+def test_what_could_not_be_replayed_is_refused_when_it_is_read(path, change):
+    path.write_text(json.dumps({**ASKED, "replies": [SAID]}), encoding="utf-8")
+    FileCassette(path)
+    path.write_text(json.dumps({**ASKED, **change}), encoding="utf-8")
+    with pytest.raises(CorruptRecord, match=r"lesson\.cassette line 1: a recording "):
+        FileCassette(path)
+
+
+def test_a_small_file_that_tells_an_enormous_conversation_is_refused(path, monkeypatch):
+    monkeypatch.setattr(cassette_codec, "MOST_MESSAGES", 1000)
+    documents = [{**ASKED, "request": "r0", "replies": [SAID]}]
+    documents += [
+        {**ASKED, "request": f"r{n}", "after": f"r{n - 1}", "replies": [SAID]}
+        for n in range(1, 100)
+    ]
+    path.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+    with pytest.raises(CorruptRecord, match="more than 1,000 messages"):
+        FileCassette(path)
+
+
+def test_a_file_that_is_too_large_to_be_a_cassette_is_not_read(path):
+    with path.open("wb") as file:
+        file.truncate(cassettes.MOST_BYTES + 1)
+    with pytest.raises(CorruptRecord, match="one for each notebook"):
+        FileCassette(path)
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200))
+@settings(max_examples=100)
+def test_any_file_is_a_cassette_or_one_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.cassette"
+    raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    path.write_bytes(raw)
+    with suppress(CorruptRecord):
+        FileCassette(path)
+    assert path.read_bytes() == raw
+
+
+def test_what_a_killed_process_left_behind_is_no_obstacle(path):
+    (path.parent / f".{path.name}.tmp").write_text("half a recor")
+    FileCassette(path).record_reply(HELLO, says("hi"))
+    assert FileCassette(path).find_reply(request_key(HELLO)) == says("hi")
+    assert os.listdir(path.parent) == [path.name]
+
+
+# --- what a run used ----------------------------------------------------------------------
+
+
+def test_what_a_run_did_not_use_can_be_dropped(path, tmp_path):
+    log = tmp_path / "used"
+    recording = FileCassette(path)
+    for text in ("one", "two"):
+        recording.record_reply(HELLO, says(text))
+    recording.record_reply(request(user("old")), says("old"))
+    recording.record_decision("python", {"code": "1"}, {"answer": "allow"})
+    recording.record_decision("python", {"code": "2"}, {"answer": "allow"})
+    replay = FileCassette(path, log)
+    replay.find_reply(request_key(HELLO))
+    assert replay.find_reply("unknown") is None
+    replay.find_decision("python", {"code": "2"})
+
+    used = read_log(log)[path.resolve()]
+    replay.keep_only(used)
+
+    [left] = FileCassette(path).contents().exchanges.values()
+    assert (left.request, left.replies) == (HELLO, [says("one")])
+    assert [d.arguments for d in FileCassette(path).contents().decisions.values()] == [
+        {"code": "2"}
+    ]
+
+
+def test_what_is_recorded_was_used(path, tmp_path):
+    log = tmp_path / "used"
+    recording = FileCassette(path, log)
+    for text in ("one", "one", "two"):
+        recording.record_reply(HELLO, says(text))
+    assert read_log(log) == {path.resolve(): {request_key(HELLO): 2}}
+
+
 def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(path):
     FileCassette(path).record_reply(HELLO, says("old"))
     before = path.read_bytes()
     cassette = FileCassette(path)
-    (path.parent / f".{path.name}.{os.getpid()}.tmp").mkdir()
+    (path.parent / f".{path.name}.tmp").mkdir()
     with pytest.raises(StoreError, match="could not be written"):
         cassette.record_reply(HELLO, says("new"))
     assert path.read_bytes() == before
