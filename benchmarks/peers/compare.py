@@ -1,0 +1,542 @@
+"""Compare with peers: one command, one run, ratios anyone can check.
+
+    python benchmarks/peers/compare.py [--full] [--rounds 5] [--only append,size] [--out FOLDER]
+
+Each system runs in an environment and in processes of its own, all of the same Python.  A round
+asks every system once; rounds alternate in order (A B C, C B A, ...), so that whatever else the
+machine does hits all alike.  Prints a Markdown table and, with ``--out docs``, writes
+``benchmarks.md`` and ``benchmarks.json`` there.  Exits with 1 when a goal of ours is missed by
+all rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEMS = Path(__file__).resolve().parent / "systems"
+sys.path[:0] = [str(ROOT), str(SYSTEMS.parent)]
+
+import cells  # noqa: E402
+
+from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, ServiceRules, text  # noqa: E402
+from op_jupyter.testing.message_stream import events as stream_events  # noqa: E402
+from tests.support.prepare import KERNELS, prepare_venv  # noqa: E402
+
+PATIENCE = 600
+STREAM_TOKENS = 2_000
+EVENT_SECONDS = 0.001
+
+
+@dataclass(frozen=True)
+class System:
+    """A contestant.
+
+    Attributes:
+        script: what speaks for it, in ``systems/``.
+        requirements: what its environment holds.
+        durability: what is safe when its call returns.
+        cell: how it is loaded and asked in a notebook; empty: it has no magic.
+    """
+
+    key: str
+    title: str
+    script: str
+    requirements: tuple[str, ...]
+    durability: str
+    cell: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        return KERNELS / f"bench-{self.key}" / "bin" / "python"
+
+
+BARE = System("op-jupyter", "limit", "bare.py", (), "write + fsync of the same bytes")
+SYSTEMS_ALL = (
+    System(
+        "op-jupyter",
+        "op-jupyter",
+        "op_jupyter_store.py",
+        (f"-e{ROOT}",),
+        "each record written and fsynced; a git commit per turn, made in the process",
+        (
+            "%load_ext openprogram",
+            '%config AgentMagics.provider = "anthropic"',
+            '%config AgentMagics.model = "claude-sonnet-5-5"',
+            "%%agent --tools none\n{prompt}",
+        ),
+    ),
+    System(
+        "openprogram",
+        "openprogram 0.5.0",
+        "openprogram_store.py",
+        ("openprogram==0.5.0",),
+        "files renamed, no fsync; a git commit per turn, by the program `git`",
+    ),
+    System(
+        "langgraph",
+        "langgraph + sqlite",
+        "langgraph_sqlite.py",
+        ("langgraph>=1,<2", "langgraph-checkpoint-sqlite>=3,<4", "anthropic>=2.14,<3"),
+        "SQLite, WAL, synchronous=FULL: a transaction per checkpoint",
+    ),
+    System(
+        "burr",
+        "apache-burr + sqlite",
+        "burr_sqlite.py",
+        ("apache-burr>=0.43,<0.44", "anthropic>=2.14,<3"),
+        "SQLite, rollback journal, synchronous=FULL: a transaction per action",
+    ),
+    System(
+        "jupyter-ai",
+        "jupyter-ai magics",
+        "",
+        ("jupyter-ai-magic-commands==0.0.4", "ipykernel<8"),
+        "nothing is kept",
+        (
+            "%load_ext jupyter_ai_magic_commands",
+            "%ai alias bench anthropic/claude-sonnet-5-5 --api-base {url}",
+            "%%ai bench\n{prompt}",
+        ),
+    ),
+)
+OURS = SYSTEMS_ALL[0]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A row of the table.
+
+    Attributes:
+        ask: the scenario's name in the scripts, and its parameters.
+        value: what of the answer is the row's number.
+        limit: of ours; in the unit of the row.  None: there is no goal.
+        against: the limit's own row, measured in the same rounds; the goal is a ratio then.
+        once: it counts bytes, which are the same every time.
+    """
+
+    key: str
+    title: str
+    unit: str
+    ask: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    value: Callable[[Mapping[str, Any]], float] = lambda answer: answer["ms"]
+    limit: float | None = None
+    against: bool = False
+    once: bool = False
+    folder: bool = True
+
+
+def _second_difference(answer: Mapping[str, Any]) -> float:
+    """How much the second half of the turns added, against the first: 1 is linear, 3 quadratic."""
+    first, middle, last = answer["bytes"]
+    return (last - middle) / (middle - first) / 2
+
+
+def scenarios(full: bool) -> list[Scenario]:
+    """The rows, longer ones with *full*."""
+    rows = [
+        Scenario("import", "import what a program needs", "ms", "import", folder=False),
+    ]
+    for nodes in (100, 1_000, 10_000, 100_000) if full else (100, 1_000):
+        asked = {"nodes": nodes, "seconds": 120 if full else 8}
+        title = f"append + update, {nodes:,} nodes"
+        rows += [
+            Scenario(
+                f"append-{nodes}", title, "ms a node", "append", asked, limit=2.5, against=True
+            ),
+            Scenario(
+                f"growth-{nodes}",
+                f"… last tenth against first, {nodes:,} nodes",
+                "×",
+                "append",
+                asked,
+                value=lambda answer: answer["growth"],
+                limit=1.2,
+            ),
+        ]
+    rows += [
+        Scenario("load", "open 200 nodes", "ms", "load", {"nodes": 200}),
+        Scenario(
+            "size",
+            "bytes on disk against text, 200 turns",
+            "×",
+            "size",
+            {"turns": [50, 100, 200]},
+            value=lambda answer: answer["bytes"][-1] / answer["text"][-1],
+            limit=2.0,
+            once=True,
+        ),
+        Scenario(
+            "slope",
+            "… 100 more turns against the 50 before: 1 is linear",
+            "×",
+            "size",
+            {"turns": [50, 100, 200]},
+            value=_second_difference,
+            limit=1.1,
+            once=True,
+        ),
+        Scenario("turn", "a turn beyond the bare request", "ms", "turn", {"turns": 40}, limit=5.0),
+        Scenario("fork", "fork at the middle of 200 and go on", "ms", "fork", {"nodes": 200}),
+        Scenario("noop-50", "a function that does nothing, 50 nodes", "ms", "noop", {"nodes": 50}),
+        Scenario(
+            "noop-5000", "a function that does nothing, 5,000 nodes", "ms", "noop", {"nodes": 5_000}
+        ),
+        Scenario(
+            "memory",
+            "memory a turn, over 1,000 turns" if full else "memory a turn, over 200 turns",
+            "KB",
+            "memory",
+            {"warm": 50, "turns": 1_000 if full else 200},
+            value=lambda answer: answer["kb"],
+        ),
+        Scenario(
+            "fan-out",
+            "200 calls of 20 ms over 4 workers, against the ideal",
+            "×",
+            "fan_out",
+            {"calls": 200, "workers": 4, "seconds": 0.02},
+            value=lambda answer: answer["ratio"],
+            limit=1.5,
+        ),
+    ]
+    return rows
+
+
+# --- asking a system --------------------------------------------------------------------
+
+
+class Asker:
+    """Runs one scenario of one system in a process of its own."""
+
+    def __init__(self, url: str, work: Path) -> None:
+        self._work = work
+        self._home = work / "home"
+        self._home.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._home),
+            "LANG": "C.UTF-8",
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": API_KEY,
+            "OPENPROGRAM_HOME": str(self._home / "op"),
+        }
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder, gone afterwards: some systems write gigabytes."""
+        made = Path(tempfile.mkdtemp(dir=self._work))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made)
+
+    def start(
+        self, system: System, ask: str, parameters: Mapping[str, Any]
+    ) -> subprocess.Popen[str]:
+        """The process that does it."""
+        argv = [str(system.python), str(SYSTEMS / system.script), ask, json.dumps(parameters)]
+        return subprocess.Popen(
+            argv, env=self.env, stdout=subprocess.PIPE, stderr=self._errors(), text=True
+        )
+
+    def _errors(self) -> IO[str]:
+        """Where its complaints go: shown when it fails."""
+        return (self._work / "errors").open("w", encoding="utf-8")
+
+    def fail(self, system: System, what: str) -> NoReturn:
+        """Say what it complained about, and give up."""
+        said = (self._work / "errors").read_text(encoding="utf-8")[-4_000:]
+        raise RuntimeError(f"{system.title} failed at {what}:\n{said}")
+
+    def ask(self, system: System, scenario: Scenario) -> dict[str, Any] | None:
+        """What it measured; None: it does not offer that."""
+        with self.folder() as folder:
+            where = {"folder": str(folder)} if scenario.folder else {}
+            running = self.start(system, scenario.ask, {**scenario.parameters, **where})
+            said, _ = running.communicate(timeout=PATIENCE)
+        if running.returncode:
+            self.fail(system, scenario.key)
+        answer: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return None if answer.get("not_offered") else answer
+
+
+def resumed(asker: Asker, system: System, fake: FakeMessages, turns: int) -> str | float | None:
+    """Milliseconds to open what a killed process left and to get the next answer.
+
+    The model must be sent all earlier turns; if it is not, the words say how many it was.
+    """
+    with asker.folder() as folder:
+        where = {"folder": str(folder), "turns": turns}
+        talking = asker.start(system, "talk", where)
+        assert talking.stdout is not None
+        for line in talking.stdout:
+            if "not_offered" in line:
+                talking.wait()
+                return None
+            if "talked" in line:
+                break
+        talking.send_signal(signal.SIGKILL)
+        talking.wait()
+        fake.reset()
+        going_on = asker.start(system, "go_on", where)
+        said, _ = going_on.communicate(timeout=PATIENCE)
+        if going_on.returncode:
+            asker.fail(system, "going on")
+        sent = json.dumps(fake.requests[-1].body["messages"])
+        known = sum(f'"{number}: ' in sent for number in range(turns))
+    if known < turns:
+        return f"the model was sent {known} of {turns} earlier turns"
+    return float(json.loads(said.splitlines()[-1])["ms"])
+
+
+# --- the run ----------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """A line of the results; *values* by system."""
+
+    title: str
+    unit: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    limit: float | None = None
+    against: bool = False
+
+    def add(self, system: str, value: float | str | None) -> None:
+        if isinstance(value, str):
+            self.words[system] = value
+        elif value is not None:
+            self.values.setdefault(system, []).append(value)
+
+    def missed(self) -> bool:
+        """Whether ours is beyond its goal in every round."""
+        if self.limit is None or OURS.title not in self.values:
+            return False
+        return min(self.ours()) > self.limit
+
+    def ours(self) -> list[float]:
+        """Our numbers, as ratios where the goal is one."""
+        mine = self.values[OURS.title]
+        if not self.against:
+            return mine
+        return [a / b for a, b in zip(mine, self.values[BARE.title], strict=True)]
+
+
+def _in_turn(systems: Sequence[System], rounds: int) -> Iterator[System]:
+    for number in range(rounds):
+        yield from systems if number % 2 == 0 else reversed(systems)
+
+
+def measure(
+    asker: Asker, fake: FakeMessages, *, full: bool, rounds: int, only: Sequence[str]
+) -> list[Row]:
+    """All rows, in order."""
+    rows: list[Row] = []
+    wanted = [s for s in scenarios(full) if not only or s.ask in only]
+    answers: dict[str, list[tuple[str, dict[str, Any] | None]]] = {}
+    for scenario in wanted:
+        asked = json.dumps([scenario.ask, dict(scenario.parameters)])
+        if asked not in answers:
+            say(scenario.title)
+            systems = [s for s in SYSTEMS_ALL if s.script]
+            if scenario.against:
+                systems = [BARE, *systems]
+            times = 1 if scenario.once else rounds
+            answers[asked] = [(s.title, asker.ask(s, scenario)) for s in _in_turn(systems, times)]
+        row = Row(scenario.title, scenario.unit, limit=scenario.limit, against=scenario.against)
+        for title, answer in answers[asked]:
+            row.add(title, None if answer is None else scenario.value(answer))
+        rows.append(row)
+    if not only or "resume" in only:
+        say("reopen after a kill")
+        row = Row("reopen after a kill and get the next answer, 50 turns", "ms")
+        for system in _in_turn([s for s in SYSTEMS_ALL if s.script], rounds):
+            row.add(system.title, resumed(asker, system, fake, 50))
+        rows.append(row)
+    if not only or "cell" in only:
+        rows += streamed(asker, fake, rounds)
+    return rows
+
+
+def streamed(asker: Asker, fake: FakeMessages, rounds: int) -> list[Row]:
+    """What a streamed answer of 2,000 tokens looks like on the wire of a real kernel."""
+    say("a streamed answer in a cell")
+    answer = " ".join([cells.MARK, *(f"word{n % 10}" for n in range(STREAM_TOKENS - 1))])
+    events = len(list(stream_events(Reply([text(answer)]))))
+
+    def service(body: Mapping[str, Any]) -> Reply:
+        """A millisecond a token; who does not stream gets it all when the last would come."""
+        if body.get("stream"):
+            return Reply([text(answer)], delay=EVENT_SECONDS)
+        return Reply([text(answer)], ttft=events * EVENT_SECONDS)
+
+    fake.set_default(service)
+    rows = {
+        "load_ms": Row("load the extension in a kernel", "ms", limit=300),
+        "first_ms": Row("a cell until the answer's first word shows", "ms"),
+        "messages": Row("messages for 2,000 streamed tokens", "messages", limit=100),
+        "kb": Row("… and their size", "KB", limit=1024),
+    }
+    for system in _in_turn([s for s in SYSTEMS_ALL if s.cell], rounds):
+        codes = [c.format(url=fake.url, prompt="Write 2,000 words.") for c in system.cell]
+        with asker.folder() as folder:
+            got = cells.measured(system.python, asker.env, folder, codes[:-1], codes[-1], 3)
+        for key, row in rows.items():
+            row.add(system.title, got[key])
+    fake.set_default(_short)
+    return list(rows.values())
+
+
+def _short(_body: Mapping[str, Any]) -> Reply:
+    return Reply([text("ok")])
+
+
+def say(what: str) -> None:
+    print(f"… {what}", file=sys.stderr, flush=True)
+
+
+# --- the table --------------------------------------------------------------------------
+
+
+def shown(value: float) -> str:
+    """Three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _cell(row: Row, title: str) -> str:
+    if title in row.words:
+        return row.words[title]
+    values = row.values.get(title)
+    if not values:
+        return "not offered" if title != BARE.title else ""
+    middle = shown(statistics.median(values))
+    if len(values) == 1 or max(values) == min(values):
+        return middle
+    return f"{middle} ({shown(min(values))}–{shown(max(values))})"
+
+
+def _goal(row: Row) -> str:
+    if row.limit is None:
+        return ""
+    goal = f"≤ {shown(row.limit)}"
+    if row.against:
+        goal += f" × the limit: {shown(statistics.median(row.ours()))}"
+    return goal + (" **missed**" if row.missed() else "")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Medians (and ranges) as Markdown."""
+    titles = [s.title for s in SYSTEMS_ALL]
+    head = ["", "unit", "goal of op-jupyter", *titles, BARE.title]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        columns = [row.title, row.unit, _goal(row)]
+        columns += [_cell(row, title) for title in (*titles, BARE.title)]
+        lines.append("| " + " | ".join(columns) + " |")
+    return "\n".join(lines)
+
+
+def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
+    """The page of the documentation."""
+    described = "\n".join(f"| {s.title} | {s.durability} |" for s in (*SYSTEMS_ALL, BARE))
+    facts = "\n".join(f"- {key}: {value}" for key, value in about.items())
+    return f"""# Benchmarks
+
+One run of `make bench`, beside what else there is. Medians, with the range of the rounds in
+brackets; each system in its own environment and processes, of the same Python, in the order
+A B C … C B A. Numbers of different machines cannot be compared; ratios of one run can.
+
+{facts}
+
+{table(rows)}
+
+*Limit* is what the same bytes cost with nothing around them. "Not offered" means that a system has
+no such thing. A time limit ends a row early where a system gets slower and slower.
+
+What is on disk when a call returns:
+
+| system | durability |
+|---|---|
+{described}
+"""
+
+
+_TELL_VERSIONS = (
+    "import sys; from importlib.metadata import version; "
+    "print(*[f'{name} {version(name)}' for name in sys.argv[1:]], sep=', ')"
+)
+
+
+def _versions() -> str:
+    found = []
+    for system in SYSTEMS_ALL[1:]:
+        names = [r.split("==")[0].split(">")[0].split("<")[0] for r in system.requirements]
+        asked = [str(system.python), "-c", _TELL_VERSIONS, *names]
+        found.append(
+            subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        )
+    return ", ".join(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--full", action="store_true", help="up to 100,000 nodes; an hour")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", type=lambda s: s.split(","), default=[], help="names of scenarios"
+    )
+    parser.add_argument("--out", type=Path, help="folder for benchmarks.md and benchmarks.json")
+    args = parser.parse_args(arguments)
+    for system in SYSTEMS_ALL:
+        prepare_venv(KERNELS / f"bench-{system.key}", list(system.requirements))
+    before, began = os.getloadavg()[0], time.perf_counter()
+    work = Path(tempfile.mkdtemp(prefix="op-bench-"))
+    try:
+        with FakeMessages(default=_short, rules=ServiceRules(models=(), sampling=True)) as fake:
+            asker = Asker(fake.url, work)
+            rows = measure(asker, fake, full=args.full, rounds=args.rounds, only=args.only)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    about = {
+        "machine": f"{os.cpu_count()} processors, {platform.system()} {platform.machine()}",
+        "Python": platform.python_version(),
+        "load before and after": f"{before:.1f}, {os.getloadavg()[0]:.1f}",
+        "rounds": str(args.rounds),
+        "took": f"{(time.perf_counter() - began) / 60:.0f} min",
+        "versions": _versions(),
+    }
+    print(table(rows))
+    if args.out is not None:
+        (args.out / "benchmarks.md").write_text(page(rows, about), encoding="utf-8")
+        found = {
+            "about": about,
+            "rows": [
+                {"title": r.title, "unit": r.unit, "values": r.values, "words": r.words}
+                for r in rows
+            ],
+        }
+        (args.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    return 1 if any(row.missed() for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

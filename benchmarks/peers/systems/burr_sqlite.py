@@ -1,0 +1,169 @@
+"""apache-burr with its SQLite persister: the state after each action.
+
+Durability: SQLite in its default journal mode with `synchronous=FULL`, one transaction an action.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from _work import MODEL, Texts, bytes_below, clock, interleaved, main, memory, timed_nodes
+
+TEXTS = Texts()
+
+
+def imported() -> dict[str, Any]:
+    """What a program imports to define an application and persist it."""
+    result: dict[str, Any] = {}
+    with clock(result):
+        from burr.core import ApplicationBuilder, State, action  # noqa: F401
+        from burr.core.persistence import SQLitePersister  # noqa: F401
+    return result
+
+
+class _Conversation:
+    """An application of one action, which answers; the action follows itself."""
+
+    def __init__(self, folder: str, answer: Any, **fork: Any) -> None:
+        from burr.core import ApplicationBuilder, State, action, default
+        from burr.core.persistence import SQLitePersister
+
+        @action(reads=["messages"], writes=["messages"])
+        def model(state: State, prompt: str) -> State:
+            messages = [*state["messages"], {"role": "user", "content": prompt}]
+            return state.update(messages=[*messages, answer(messages)])
+
+        self.persister = SQLitePersister(str(Path(folder) / "burr.db"), "states")
+        self.persister.initialize()
+        self.app = (
+            ApplicationBuilder()
+            .with_actions(model=model)
+            .with_transitions(("model", "model", default))
+            .with_identifiers(app_id="fork" if fork else "s", partition_key="p")
+            .initialize_from(
+                self.persister,
+                resume_at_next_action=True,
+                default_state={"messages": []},
+                default_entrypoint="model",
+                **fork,
+            )
+            .with_state_persister(self.persister)
+            .build()
+        )
+
+    def turn(self, number: int) -> None:
+        """One question and its answer, stored."""
+        self.app.step(inputs={"prompt": TEXTS.asked(number)})
+
+    def messages(self) -> list[Any]:
+        """All that was said."""
+        return self.app.state["messages"]
+
+
+def _canned(messages: list[Any]) -> dict[str, str]:
+    return {"role": "assistant", "content": TEXTS.said(len(messages) // 2)}
+
+
+class _Service:
+    def __init__(self) -> None:
+        import anthropic
+
+        self._client = anthropic.Anthropic()
+
+    def __call__(self, messages: list[Any]) -> dict[str, str]:
+        said = self._client.messages.create(model=MODEL, max_tokens=1000, messages=messages)
+        return {"role": "assistant", "content": said.content[0].text}
+
+    def bare(self, number: int) -> None:
+        self([{"role": "user", "content": TEXTS.asked(number)}])
+
+
+def append(folder: str, nodes: int, seconds: float) -> dict[str, Any]:
+    return timed_nodes(_Conversation(folder, _canned).turn, nodes, seconds)
+
+
+def load(folder: str, nodes: int) -> dict[str, Any]:
+    conversation = _Conversation(folder, _canned)
+    for number in range(nodes):
+        conversation.turn(number)
+    result: dict[str, Any] = {}
+    with clock(result):
+        assert len(_Conversation(folder, _canned).messages()) == 2 * nodes
+    return result
+
+
+def size(folder: str, turns: list[int]) -> dict[str, Any]:
+    conversation, sizes, done = _Conversation(folder, _canned), [], 0
+    for count in turns:
+        for number in range(done, count):
+            conversation.turn(number)
+        done = count
+        sizes.append(bytes_below(Path(folder)))
+    return {"bytes": sizes, "text": [TEXTS.size(n) for n in turns]}
+
+
+def turn(folder: str, turns: int) -> dict[str, Any]:
+    service = _Service()
+    return interleaved(service.bare, _Conversation(folder, service).turn, turns)
+
+
+def talk(folder: str, turns: int) -> dict[str, Any]:
+    """Turns, then nothing: the caller kills this process."""
+    conversation = _Conversation(folder, _Service())
+    for number in range(turns):
+        conversation.turn(number)
+    print("talked", flush=True)
+    time.sleep(600)
+    return {}
+
+
+def go_on(folder: str, turns: int) -> dict[str, Any]:
+    """Open what is in *folder* and ask on, in a process that has talked before."""
+    other = Path(f"{folder}-other")
+    other.mkdir()
+    _Conversation(str(other), _Service()).turn(0)
+    result: dict[str, Any] = {}
+    with clock(result):
+        _Conversation(folder, _Service()).turn(turns)
+    return result
+
+
+def fork(folder: str, nodes: int) -> dict[str, Any]:
+    conversation = _Conversation(folder, _canned)
+    for number in range(nodes):
+        conversation.turn(number)
+    middle = nodes // 2 - 1
+    result: dict[str, Any] = {}
+    with clock(result):
+        forked = _Conversation(
+            folder,
+            _canned,
+            fork_from_app_id="s",
+            fork_from_partition_key="p",
+            fork_from_sequence_id=middle,
+        )
+        forked.turn(nodes)
+    assert len(forked.messages()) == nodes + 2, len(forked.messages())
+    return result
+
+
+def grow(folder: str, warm: int, turns: int) -> dict[str, Any]:
+    return memory(_Conversation(folder, _canned).turn, warm, turns)
+
+
+if __name__ == "__main__":
+    main(
+        {
+            "import": imported,
+            "append": append,
+            "load": load,
+            "size": size,
+            "turn": turn,
+            "talk": talk,
+            "go_on": go_on,
+            "fork": fork,
+            "memory": grow,
+        }
+    )
