@@ -45,9 +45,10 @@ check: setup  ## lint, format, layers, types
 	@$(BIN)/mypy
 	@if [ -d labextension/node_modules/typescript ]; then cd labextension && npm run --silent check; fi
 
-bench: setup  ## measure and compare with the limits of the specification
+bench: setup  ## measure, beside peers too, and compare with the goals (FULL=1: up to 100,000 nodes)
 	@$(PYTEST) benchmarks --benchmark-enable --benchmark-only
 	@$(BIN)/python benchmarks/store.py
+	@$(BIN)/python benchmarks/peers/compare.py --out docs $(if $(FULL),--full)
 
 build: setup  ## sdist and wheel into dist/
 	@$(BIN)/python -m build
