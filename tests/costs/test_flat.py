@@ -20,7 +20,7 @@ from op_jupyter.store.files import FileSystem
 from op_jupyter.store.journal import SHARD
 from op_jupyter.store.sessions import SessionStore
 
-EARLY, LATE = 20, 20 + 3 * SHARD
+EARLY, LATE = 20, 20 + SHARD
 """Turns before the two looks: as far into a folder of segments, whose list git stores, each time."""
 LOOK = 10
 
