@@ -21,7 +21,7 @@ from op_jupyter.store.journal import SHARD
 from op_jupyter.store.sessions import SessionStore
 
 EARLY, LATE = 20, 20 + SHARD
-"""Turns before the two looks: as far into a folder of segments, whose list git stores, each time."""
+"""Turns before the two looks, each as far into a folder of segments, whose list git stores."""
 LOOK = 10
 
 
