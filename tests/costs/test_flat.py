@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -22,7 +23,8 @@ from op_jupyter.store.sessions import SessionStore
 
 EARLY, LATE = 20, 20 + SHARD
 """Turns before the two looks, each as far into a folder of segments, whose list git stores."""
-LOOK = 10
+LOOK = 9
+COUNTED = ("writes", "syncs", "renames", "opens", "bytes")
 
 
 class CountingFiles(FileSystem):
@@ -55,19 +57,24 @@ class CountingFiles(FileSystem):
 
 def costs(
     files: CountingFiles, turn: Callable[[int], None], flush: Callable[[], None]
-) -> dict[int, dict[str, int]]:
-    """What *turn* asks of the disk, per turn, early and late."""
+) -> dict[int, dict[str, float]]:
+    """What *turn* asks of the disk, early and late.
+
+    The median of some turns: once in a while packs of git are made one, which `make bench` has.
+    """
     seen = {}
     done = 0
     for at in (EARLY, LATE):
         for number in range(done, at):
             turn(number)
         flush()
-        before = files.asked.copy()
+        taken = []
         for number in range(at, at + LOOK):
+            before = files.asked.copy()
             turn(number)
             flush()
-        seen[at] = {what: files.asked[what] - before[what] for what in files.asked}
+            taken.append({what: files.asked[what] - before[what] for what in COUNTED})
+        seen[at] = {what: median(each[what] for each in taken) for what in COUNTED}
         done = at + LOOK
     return seen
 
@@ -93,11 +100,11 @@ def write_turn(session: OpenSession, number: int) -> None:
     session.end_turn(turn, "completed")
 
 
-def assert_flat(seen: dict[int, dict[str, int]]) -> None:
+def assert_flat(seen: dict[int, dict[str, float]]) -> None:
     early, late = seen[EARLY], seen[LATE]
-    for what in ("writes", "syncs", "renames", "opens", "bytes"):
-        # Another folder of segments, a number with a digit more: a little, never in proportion.
-        assert late[what] <= 1.05 * early[what] + LOOK, (what, early, late)
+    for what in COUNTED:
+        # Numbers get digits, and the list of folders a line: a little, never in proportion.
+        assert late[what] <= 1.05 * early[what] + 1, (what, early, late)
 
 
 def test_a_turn_asks_the_same_of_the_disk_however_long_the_session_is(tmp_path: Path) -> None:
@@ -106,8 +113,8 @@ def test_a_turn_asks_the_same_of_the_disk_however_long_the_session_is(tmp_path: 
     with closing(store.open(store.create_session("s"))) as session:
         seen = costs(files, lambda number: write_turn(session, number), session.flush)
     assert_flat(seen)
-    # Each record once to the journal, and its turn once to git, which packs it.
-    assert seen[LATE]["bytes"] <= 2.5 * LOOK * 3 * 2_000
+    # Each record once to the journal, and once to git, which compresses it.
+    assert seen[LATE]["bytes"] <= 2 * 3 * 2_000 + 5_000
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["a bare call", "inside a function"])
@@ -121,7 +128,7 @@ def test_a_function_that_does_nothing_asks_the_same_of_the_disk(
         """Do nothing."""
         return n
 
-    def run(flush: Callable[[], None]) -> dict[int, dict[str, int]]:
+    def run(flush: Callable[[], None]) -> dict[int, dict[str, float]]:
         return costs(files, lambda number: nothing(number), flush)
 
     @agentic_function
@@ -129,7 +136,7 @@ def test_a_function_that_does_nothing_asks_the_same_of_the_disk(
         """Call `nothing` often."""
         seen.update(run(lambda: None))
 
-    seen: dict[int, dict[str, int]] = {}
+    seen: dict[int, dict[str, float]] = {}
     store = SessionStore(tmp_path, files=files)
     with session_context("s", store=store, create_runtime_if_none=False) as handle:
         if nested:
