@@ -40,10 +40,7 @@ class AgentTool:
         self._act = act
 
     def check(self, arguments: Mapping[str, Any]) -> str:
-        """What is wrong with *arguments*, or nothing.
-
-        By hand: where its format checkers are installed, jsonschema takes seconds to import.
-        """
+        """What is wrong with *arguments*, or nothing."""
         schema = self.spec.input_schema
         missing = [name for name in schema["required"] if name not in arguments]
         problems = [f"{name}: is missing" for name in missing]

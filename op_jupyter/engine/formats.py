@@ -67,7 +67,7 @@ def format_of(response_format: Any, choices: Mapping[str, Any] | None) -> ReplyF
         return Choices(choices)
     if response_format is None:
         return None
-    # pydantic and jsonschema take 150 ms, and most calls want text.
+    # pydantic and the schema checker take 150 ms, and most calls want text.
     from op_jupyter.engine.schemas import schema_format
 
     return schema_format(response_format)

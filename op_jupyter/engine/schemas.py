@@ -1,4 +1,4 @@
-"""JSON Schemas and pydantic types as reply formats; loads pydantic and jsonschema."""
+"""JSON Schemas and pydantic types as reply formats; loads pydantic and jsonschema-rs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import jsonschema
-from jsonschema.exceptions import SchemaError, ValidationError
 from pydantic import TypeAdapter
 from pydantic import ValidationError as TypeMismatch
 from pydantic.errors import PydanticUserError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.updates import clip
 from op_jupyter.engine.formats import Misfit, ReplyFormat, json_text
 from op_jupyter.errors import UsageError
+from op_jupyter.tools.json_schema import BadSchema, JsonSchema, TooDeep
 
 _MOST_PROBLEMS: Final = 8
-_FLAT: Final = 30
 _TOO_DEEP: Final = "it is nested too deep"
-_SCALARS: Final = (str, int, float, type(None))
 _OWN_WORDS: Final = frozenset({"value_error", "assertion_error"})
 """Errors whose message is written by the type's author, and may quote the reply."""
 
@@ -47,47 +42,29 @@ class SchemaFormat:
             self.schema: Mapping[str, Any] = json.loads(
                 json.dumps(schema, allow_nan=False)  # in the order in which it was written
             )
-            kind = jsonschema.validators.validator_for(
-                self.schema, default=jsonschema.Draft202012Validator
-            )
-            kind.check_schema(self.schema)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the JSON Schema cannot be written as JSON: {error}") from None
-        except SchemaError as error:
-            raise UsageError(f"this is no JSON Schema: {error.message:.300}") from None
-        # A registry of its own: jsonschema's default one asks the network for unknown references.
-        self._validator = kind(self.schema, registry=Registry())
+        try:
+            self._schema = JsonSchema(self.schema)
+        except BadSchema as error:
+            raise UsageError(
+                f"the JSON Schema cannot be used: {error.message:.300}. "
+                "It has to hold everything that it refers to"
+            ) from None
 
     def read(self, reply: str) -> Any:
         """The value, checked."""
         value = json.loads(json_text(reply))
-        problems = self.problems(value)
+        try:
+            problems = self._schema.problems(value)
+        except TooDeep:
+            raise Misfit(_TOO_DEEP, _TOO_DEEP) from None
         if problems:
             raise Misfit(
-                _joined(f"{_place(e.absolute_path)}{e.message:.300}" for e in problems),
-                _joined(
-                    f"{_place(e.absolute_path)}does not fit {e.validator}={e.validator_value!r:.80}"
-                    for e in problems
-                ),
+                _joined(f"{_place(p.place)}{p.message:.300}" for p in problems),
+                _joined(f"{_place(p.place)}does not fit {p.rule}" for p in problems),
             )
         return value
-
-    def problems(self, value: Any) -> list[ValidationError]:
-        """What is wrong with *value*.
-
-        Raises:
-            UsageError: the schema refers to something that is not in it.
-            Misfit: *value* is nested too deep to be checked.
-        """
-        try:
-            found = sorted(self._validator.iter_errors(value), key=lambda e: e.json_path)
-        except RecursionError:
-            if _is_flat(value):
-                raise _cannot_be_followed("RecursionError") from None
-            raise Misfit(_TOO_DEEP, _TOO_DEEP) from None
-        except Unresolvable as error:
-            raise _cannot_be_followed(type(error).__name__) from None
-        return found
 
 
 class TypeFormat:
@@ -123,22 +100,6 @@ class TypeFormat:
                 for e in found
             ),
         )
-
-
-def _cannot_be_followed(why: str) -> UsageError:
-    return UsageError(
-        f"the JSON Schema cannot be followed: {why}; it has to hold everything that it refers to"
-    )
-
-
-def _is_flat(value: Any) -> bool:
-    """Whether checking *value* cannot be what recurses too deep: that is the schema then."""
-    level, depth = [value], 0
-    while level and depth < _FLAT:
-        members = (v.values() if isinstance(v, dict) else v for v in level)
-        level = [m for v in members if not isinstance(v, _SCALARS) for m in v]
-        depth += 1
-    return not level
 
 
 def _place(path: Iterable[int | str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -90,8 +89,7 @@ class Toolset:
     def check(self, name: str, arguments: Mapping[str, Any]) -> str:
         """What is wrong with *arguments* for the tool *name*, naming the field; or nothing.
 
-        The first time it may take seconds, where JupyterLab has installed the grammars that
-        jsonschema then loads: call it off the event loop.
+        A tool may check them with code of its own: call it off the event loop.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -113,21 +111,16 @@ def toolset_of(items: Toolset | Iterable[Any], *, trusted: bool = False) -> Tool
 
 
 def _check_schema(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    import jsonschema  # only for tools that bring a schema of their own; see `check`
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
+    # Only for tools that bring a schema of their own.
+    from op_jupyter.tools.json_schema import BadSchema, JsonSchema, TooDeep
 
-    schema = dict(spec.input_schema)
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
-        kind.check_schema(schema)
-        # A registry of its own: jsonschema's default one asks the network for unknown references.
-        errors = list(kind(schema, registry=Registry()).iter_errors(dict(arguments)))
-    except (SchemaError, Unresolvable, RecursionError, re.error) as error:
-        return f"the schema of {spec.name} cannot be used ({type(error).__name__})"
-    problems = [
-        f"{'.'.join(map(str, error.absolute_path)) or 'arguments'}: {error.message:.200}"
-        for error in sorted(errors, key=lambda e: e.message)
-    ]
-    return "; ".join(problems[:5])
+        problems = JsonSchema(spec.input_schema).problems(dict(arguments))
+    except BadSchema as error:
+        return f"the schema of {spec.name} cannot be used ({error.message:.200})"
+    except TooDeep:
+        return "arguments: they are nested too deep"
+    return "; ".join(
+        f"{'.'.join(map(str, problem.place)) or 'arguments'}: {problem.message:.200}"
+        for problem in problems[:5]
+    )

@@ -82,7 +82,7 @@ def test_a_reply_that_does_not_fit_is_repaired_once():
     assert runtime.exec("Who?", response_format=PERSON)["age"] == 36
     first, answer, repair = provider.requests[1].messages
     assert (first.text, answer.text) == ("Who?", '{"name": "Ada", "age": "old"}')
-    assert "age: 'old' is not of type 'integer'" in repair.text
+    assert 'age: "old" is not of type "integer"' in repair.text
     assert_sendable(provider.requests[1])
 
 

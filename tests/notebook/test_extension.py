@@ -151,7 +151,8 @@ before = set(sys.modules)
 shell.run_line_magic("load_ext", "op_jupyter")
 new = {name.split(".")[0] for name in set(sys.modules) - before}
 unwanted = {"anthropic", "git", "ipywidgets", "anywidget", "jupyterlab", "httpx",
-            "pandas", "numpy", "matplotlib", "claude_agent_sdk", "xllamacpp", "jsonschema"}
+            "pandas", "numpy", "matplotlib", "claude_agent_sdk", "xllamacpp", "jsonschema",
+            "jsonschema_rs"}
 print(sorted(new & unwanted))
 """
 

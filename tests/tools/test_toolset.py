@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from op_jupyter.errors import ToolDefinitionError, ToolNotFound
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.functions import FunctionTool
 from op_jupyter.tools.gate import gate_call, places_of
+from op_jupyter.tools.json_schema import BadSchema, JsonSchema
 from op_jupyter.tools.toolset import Toolset, toolset_of
 
 
@@ -101,8 +103,8 @@ def test_arguments_are_checked_by_the_tool_or_by_its_schema() -> None:
     assert toolset.check("alpha", {"a": "x"}).startswith("a: ")
     assert toolset.check("alpha", {"a": 1}) == ""
     assert toolset.check("foreign", {"count": 1}) == ""
-    assert toolset.check("foreign", {"count": "x"}) == "count: 'x' is not of type 'integer'"
-    assert toolset.check("foreign", {}) == "arguments: 'count' is a required property"
+    assert toolset.check("foreign", {"count": "x"}) == 'count: "x" is not of type "integer"'
+    assert toolset.check("foreign", {}) == 'arguments: "count" is a required property'
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,56 @@ def test_arguments_are_checked_by_the_tool_or_by_its_schema() -> None:
         {"pattern": "("},
         {"$ref": "https://example.invalid/schema.json"},
         {"$ref": "#/nowhere"},
-        {"$ref": "#/properties/count"},
     ],
 )
 def test_a_schema_that_cannot_be_used_is_said_and_fetches_nothing(count: Any) -> None:
     toolset = toolset_of([ForeignTool(count=count)])
     assert "the schema of foreign cannot be used" in toolset.check("foreign", {"count": "x"})
+
+
+@pytest.mark.parametrize(
+    ("named", "wrong"),
+    [
+        ("http://json-schema.org/draft-04/schema#", True),  # there, it belongs to a minimum
+        ("https://json-schema.org/draft/2020-12/schema", False),
+        ("https://example.invalid/a-draft-of-ours", False),
+    ],
+)
+def test_a_schema_is_read_as_the_draft_that_it_names(named: str, wrong: bool) -> None:
+    schema = {"$schema": named, "properties": {"count": {"exclusiveMinimum": 3}}}
+    if wrong:
+        with pytest.raises(BadSchema):
+            JsonSchema(schema)
+    else:
+        assert [p.place for p in JsonSchema(schema).problems({"count": 3})] == [("count",)]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        {"pattern": "^(a|aa)+(?=c)$"},
+        {"patternProperties": {"^(a|aa)+(?=c)$": {}}, "additionalProperties": False},
+        {"patternProperties": {"^(a|aa)+(?=c)$": {}}, "unevaluatedProperties": False},
+        {"propertyNames": {"pattern": "^(a|aa)+(?=c)$"}},
+        {"$ref": "#/properties/count"},
+    ],
+)
+def test_a_schema_made_to_be_slow_is_checked_at_once(count: Any) -> None:
+    toolset = toolset_of([ForeignTool(count={"pattern": "^(x+x+)+y$", **count})])
+    began = time.monotonic()
+    for said in ("a" * 64 + "b", "x" * 64, {"a" * 64 + "b": 1}):
+        toolset.check("foreign", {"count": said})
+    assert time.monotonic() - began < 5
+
+
+def test_arguments_that_nest_without_end_are_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    check = toolset_of([ForeignTool(count={"items": {}})]).check
+    assert check("foreign", {"count": deep}) == "arguments: they are nested too deep"
+    while deep:  # Python itself takes such a list apart on the stack
+        deep = deep.pop()
 
 
 def test_a_toolset_passes_through_and_trust_reaches_functions_only() -> None:
