@@ -6,8 +6,7 @@
     tool(exact code)      exactly this code; code is never a pattern, so that a ``*`` in it
                           cannot widen the rule
 
-In a path ``*`` stands for anything within one name, ``**`` for any number of folders and
-``?`` for one character; a backslash takes their meaning away.  ``folder/`` is ``folder/**``.
+How paths are written: `core.globs`; ``folder/`` is ``folder/**``.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, Literal, TypeAlias
 
+from op_jupyter.core.globs import glob
 from op_jupyter.core.paths import Places
 from op_jupyter.errors import InvalidRule
 
@@ -96,7 +95,7 @@ def parse_rule(text: str, kind: RuleKind = "allow", origin: str = "session") -> 
 
 def path_matches(pattern: str, path: PurePath, places: Places) -> bool:
     """Whether the absolute *path* fits *pattern*; ``folder/**`` fits the folder itself too."""
-    return glob_regex(_absolute(pattern, places)).fullmatch(str(path)) is not None
+    return glob(_absolute(pattern, places))(str(path))
 
 
 def exact_pattern(path: PurePath, places: Places) -> str:
@@ -116,37 +115,6 @@ def folder_pattern(path: PurePath, places: Places) -> str:
     if places.workspace.is_relative_to(folder) or places.home.is_relative_to(folder):
         return exact_pattern(path, places)
     return f"{exact_pattern(folder, places)}/**"
-
-
-@lru_cache(maxsize=512)
-def glob_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a path glob."""
-    out: list[str] = []
-    position = 0
-    while position < len(pattern):
-        token = _next_token(pattern, position)
-        out.append(_GLOB.get(token) or re.escape(token[-1] if token[0] == "\\" else token))
-        position += len(token)
-    return re.compile("".join(out), re.DOTALL)
-
-
-_GLOB: Final = {"/**/": r"/(?:.+/)?", "/**": r"(?:/.*)?", "**/": r"(?:.+/)?"} | {
-    "**": r".*",
-    "*": r"[^/]*",
-    "?": r"[^/]",
-}
-
-
-def _next_token(pattern: str, position: int) -> str:
-    if pattern[position] == "\\" and position + 1 < len(pattern):
-        return pattern[position : position + 2]
-    if pattern.startswith("/**/", position):
-        return "/**/"
-    if pattern.startswith("/**", position) and position + 3 == len(pattern):
-        return "/**"
-    if pattern.startswith("**/", position) and position == 0:
-        return "**/"
-    return "**" if pattern.startswith("**", position) else pattern[position]
 
 
 def _absolute(pattern: str, places: Places) -> str:

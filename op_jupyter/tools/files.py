@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from op_jupyter.core.diff import unified_diff
+from op_jupyter.core.globs import glob
 from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.core.paths import looks_like_credentials, may_hold_secrets
 from op_jupyter.core.permissions import Effect
-from op_jupyter.core.rules import glob_regex
 from op_jupyter.errors import InvalidArguments
 from op_jupyter.tools import grep
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
@@ -380,7 +380,7 @@ def _list_files(files: Files, path: str = ".", pattern: str = "*") -> str:
     real = files.resolve(path)
     if not real.is_dir():
         raise ToolFailure(f"{path} is not a folder" if real.exists() else f"there is no {path}")
-    matches = glob_regex(pattern).fullmatch
+    matches = glob(pattern)
     deep = "/" in pattern or "**" in pattern
     found = [name for name in _walk(real, deep=deep) if matches(name.rstrip("/"))]
     if not found:
@@ -447,7 +447,7 @@ def _prepare_search(
 
 def _searched(root: Path, names: str) -> Iterator[str]:
     """Files to look into; what may hold secrets is only searched when it is named itself."""
-    matches = glob_regex(names if "/" in names else f"**/{names}").fullmatch
+    matches = glob(names if "/" in names else f"**/{names}")
     for name in _walk(root, deep=True):
         path = root / name
         secret = looks_like_credentials(path) or may_hold_secrets(path)
