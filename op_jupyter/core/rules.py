@@ -98,6 +98,19 @@ def path_matches(pattern: str, path: PurePath, places: Places) -> bool:
     return glob(_absolute(pattern, places))(str(path))
 
 
+def literal_folder(pattern: str, places: Places) -> tuple[str, str]:
+    """*pattern* as the path up to its first wildcard, and what follows that, from a slash on."""
+    names = _absolute(pattern, places).split("/")
+    wild = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names))
+    plain = re.sub(r"\\(.)", r"\1", "/".join(names[:wild]), flags=re.DOTALL)
+    return plain or "/", "".join(f"/{name}" for name in names[wild:])
+
+
+def moved_pattern(folder: str, rest: str) -> str:
+    """The pattern that `literal_folder` takes apart into *folder* and *rest*."""
+    return _escape(folder.rstrip("/")) + rest or "/"
+
+
 def exact_pattern(path: PurePath, places: Places) -> str:
     """The pattern that names *path* and nothing else."""
     shown = places.show(path)

@@ -33,13 +33,12 @@ from op_jupyter.core.agents import (
 from op_jupyter.core.messages import TextBlock, block_to_json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionMode
-from op_jupyter.core.rules import Rule
 from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import Update, clip
 from op_jupyter.engine import context
 from op_jupyter.engine.asking import HeadlessAsker
-from op_jupyter.engine.gate import rules_of
 from op_jupyter.engine.live import KEEP_HEAD
+from op_jupyter.engine.policy import ParentBounds
 from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
 from op_jupyter.errors import EmptyInput, OpenProgramError, SessionStateError, UsageError
 from op_jupyter.tools.toolset import Toolset
@@ -63,21 +62,6 @@ class Home(Protocol):
 
     def release(self, session: AgentSession) -> None:
         """Close it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a sub-agent's session may at most: what its parent may, at any moment."""
-
-    parent: AgentSession
-
-    def mode(self, own: PermissionMode) -> PermissionMode:
-        """*own*, or the parent's when that is stricter."""
-        return at_most(own, self.parent.permission_mode)
-
-    def rules(self) -> Sequence[Rule]:
-        """The rules that hold for the parent."""
-        return rules_of(self.parent)
 
 
 @dataclass(slots=True, eq=False)
@@ -288,7 +272,7 @@ class Agents:
     def _host(self, child: AgentSession) -> None:
         parent = self._session
         child.workspace, child.worktree = parent.workspace, parent.worktree
-        child.bounds = Bounds(parent)
+        child.bounds = ParentBounds(parent)
         child.allow_everything = parent.allow_everything
 
     def _watch(self, agent: Agent, update: Update) -> None:

@@ -26,7 +26,7 @@ from op_jupyter.core.permissions import (
 from op_jupyter.core.rules import Rule, parse_rule
 from op_jupyter.core.turn import ToolState
 from op_jupyter.tools.base import Tool
-from op_jupyter.tools.gate import gate_call, places_of
+from op_jupyter.tools.gate import gate_call, places_of, under_real_names
 
 if TYPE_CHECKING:
     from op_jupyter.engine.live import LiveTurn
@@ -69,13 +69,14 @@ def places_for(session: AgentSession) -> Places:
 
 def rules_of(session: AgentSession) -> list[Rule]:
     """The rules in force: the user's own, and the session's."""
-    kinds = session.rules
-    return [
+    kinds, places = session.rules, places_for(session)
+    rules = [
         *(() if session.bounds is None else session.bounds.rules()),
         *session.user_rules,
         *(parse_rule(text, "allow") for text in kinds["allow"]),
         *(parse_rule(text, "deny") for text in kinds["deny"]),
     ]
+    return [named for rule in rules for named in under_real_names(rule, places)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import loop
-from op_jupyter.engine.agents import Agent, Agents, Bounds, Home
+from op_jupyter.engine.agents import Agent, Agents, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.backups import Backups
 from op_jupyter.engine.cleaning import Cleaner
@@ -37,6 +37,7 @@ from op_jupyter.engine.compaction import (
     finish_installation,
 )
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
+from op_jupyter.engine.policy import Bounds
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.engine.recorder import Recorder
@@ -129,7 +130,8 @@ class AgentSession:
         trace: where spans of its calls go.
         agents: its sub-agents.
         home: where their sessions are kept; None: it can have none.
-        bounds: of a sub-agent's session, what its parent may.
+        bounds: what a sub-agent's session, or a worker's, may at most.
+        on_policy: called, in any thread, when mode or rules have changed.
         backups: what files were before calls changed them.
         sandbox: what code that tools run is put into, in words.
     """
@@ -163,6 +165,7 @@ class AgentSession:
         self.agents = Agents(self)
         self.home: Home | None = None
         self.bounds: Bounds | None = None
+        self.on_policy: list[Callable[[], None]] = []
         self._active: LiveTurn | None = None
         self._calls: dict[str, LiveTurn] = {}
         self._last: LiveTurn | None = None
@@ -381,7 +384,7 @@ class AgentSession:
 
     async def set_permission_mode(self, mode: PermissionMode) -> None:
         """Change what runs without asking, from the next call on; kept with the session."""
-        self.recorder.set_meta(mode=mode)
+        self._set_policy(mode=mode)
 
     async def sub_agents(self) -> list[tuple[Agent, Node]]:
         """Each sub-agent with the node of its latest task, in the order they were made."""
@@ -402,7 +405,7 @@ class AgentSession:
         """Add a rule to ``allow`` or ``deny``; kept with the session."""
         rules = dict(self.rules)
         if rule not in rules[kind]:
-            self.recorder.set_meta(rules={**rules, kind: [*rules[kind], rule]})
+            self._set_policy(rules={**rules, kind: [*rules[kind], rule]})
 
     def remove_rule(self, rule: str) -> bool:
         """Take a rule back; False when there is no such rule."""
@@ -410,8 +413,13 @@ class AgentSession:
         kept = {kind: [r for r in listed if r != rule] for kind, listed in rules.items()}
         if kept == rules:
             return False
-        self.recorder.set_meta(rules=kept)
+        self._set_policy(rules=kept)
         return True
+
+    def _set_policy(self, **fields: Any) -> None:
+        self.recorder.set_meta(**fields)
+        for changed in tuple(self.on_policy):
+            changed()
 
     async def compact(self, start: CompactionStart) -> tuple[str, Outcome]:
         """Replace the conversation by a summary, and wait for the end of that.

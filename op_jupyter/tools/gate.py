@@ -14,6 +14,7 @@ from typing import Any
 from op_jupyter.core.danger import CodeReading, read_code
 from op_jupyter.core.paths import PathUse, Places
 from op_jupyter.core.permissions import GateCall
+from op_jupyter.core.rules import Rule, literal_folder, moved_pattern
 from op_jupyter.tools.base import CallDescription, Tool
 from op_jupyter.tools.shell_grammar import read_line, read_script
 
@@ -43,6 +44,19 @@ def places_of(workspace: Path, protected: Sequence[Path] = ()) -> Places:
 def real_path(path: Path) -> Path:
     """*path* with every symlink resolved; what does not exist keeps its name."""
     return Path(os.path.realpath(path))
+
+
+def under_real_names(rule: Rule, places: Places) -> Iterator[Rule]:
+    """*rule*, and if it denies, the same of where the folder that it names really is."""
+    yield rule
+    if rule.kind == "allow" or rule.covers_everything or rule.pattern is None:
+        return
+    folder, rest = literal_folder(rule.pattern, places)
+    if "\0" in folder:  # code, which is no path
+        return
+    real = os.path.realpath(folder)
+    if real != folder:
+        yield replace(rule, pattern=moved_pattern(real, rest))
 
 
 def _reading(told: CallDescription, workspace: Path) -> CodeReading | None:

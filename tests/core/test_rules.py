@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from op_jupyter.core.paths import Places
-from op_jupyter.core.rules import Rule, exact_pattern, parse_rule, path_matches
+from op_jupyter.core.rules import (
+    Rule,
+    exact_pattern,
+    literal_folder,
+    moved_pattern,
+    parse_rule,
+    path_matches,
+)
 from op_jupyter.errors import InvalidRule, UsageError
 
 PLACES = Places(P("/w/space"), P("/home/ada"))
@@ -100,3 +107,22 @@ def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
 def test_empty_parentheses_are_refused() -> None:
     with pytest.raises(InvalidRule, match="write python alone"):
         parse_rule("python( )")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder", "rest"),
+    [
+        ("link/**", "/w/link", "/**"),
+        ("link/deep/*.txt", "/w/link/deep", "/*.txt"),
+        ("link/", "/w/link", "/**"),
+        ("/a/b", "/a/b", ""),
+        ("**", "/w", "/**"),
+        ("/*", "/", "/*"),
+        (r"odd\*name/x", "/w/odd*name/x", ""),
+    ],
+)
+def test_a_pattern_is_a_folder_and_what_follows(pattern: str, folder: str, rest: str) -> None:
+    places = Places(P("/w"), P("/home/me"))
+    assert literal_folder(pattern, places) == (folder, rest)
+    put_together = moved_pattern(folder, rest)
+    assert literal_folder(put_together, places) == (folder, rest)

@@ -15,6 +15,7 @@ from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from op_jupyter.tools.files import file_tools
 from tests.engine.harness import (
     ALLOW,
     DENY,
@@ -128,6 +129,22 @@ def test_a_deny_rule_that_came_while_the_card_was_up_holds(
     assert session.rules["allow"] == []
     said = session.dag.decisions[-1]
     assert (said["answer"], said["how"], said["overruled_by"]) == (answer, "click", "rule")
+
+
+@pytest.mark.parametrize("named", ["link/**", "link/", "link/new.txt", "link"])
+def test_a_deny_rule_for_a_link_holds_for_what_it_leads_to(
+    session: AgentSession, tmp_path: Path, named: str
+) -> None:
+    session.workspace = tmp_path
+    (tmp_path / "really").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "really")
+    session.add_rule("deny", f"write_file({named})")
+    target = "really" if named == "link" else "really/new.txt"
+    arguments = {"path": target, "text": "x"}
+    provider = ScriptedProvider(reply(call("write_file", arguments)), reply("done"))
+    run(session, provider, list(file_tools()), asker=ScriptedAsker())
+    assert "forbids it" in told(provider)
+    assert not (tmp_path / "really" / "new.txt").exists()
 
 
 @pytest.mark.parametrize("edited", [{"what": "edited"}, {"what": 3}])

@@ -394,6 +394,50 @@ def test_allowing_for_the_session_makes_a_rule_of_the_session(
         assert handle.agent.rules["allow"] == [asker.requests[0].rule]
 
 
+@pytest.mark.parametrize("where", ["while the card is up", "before, with no card"])
+def test_a_deny_rule_that_comes_meanwhile_reaches_the_worker(
+    store: MemoryStore, pool: WorkerPool, where: str
+) -> None:
+    class Meanwhile(ScriptedAsker):
+        """Adds the rule, and then says yes."""
+
+        async def decide(self, request: Any) -> PermissionAnswer:
+            handle.agent.add_rule("deny", "guarded")
+            return await super().decide(request)
+
+        async def question(self, question: Any, check: Any) -> Any:
+            handle.agent.add_rule("deny", "guarded")
+            return await super().question(question, check)
+
+    runtime = Runtime(provider=ScriptedProvider(default=functions.ask_for_the_tool))
+    with session_context("s1", store=store, runtime=runtime) as handle:
+        handle.agent.asker = Meanwhile([PermissionAnswer("allow", "click")], says=["now"])
+        if where == "while the card is up":
+            (said,) = agentic_map(functions.use_the_tool, [1], pool)
+        else:
+            handle.agent.add_rule("allow", "guarded")
+            (said,) = agentic_map(functions.ask_then_use_the_tool, [1], pool)
+    assert "the rule deny guarded forbids it" in said
+
+
+def test_what_is_protected_here_is_protected_in_a_worker(tmp_path: Path, pool: WorkerPool) -> None:
+    store = SessionStore(root_path=tmp_path / "sessions")
+    target = tmp_path / "sessions" / "other" / "history.jsonl"
+
+    def asks(request: Any) -> Any:
+        last = request.messages[-1].content[-1]
+        if hasattr(last, "tool_use_id"):
+            return reply(last.content[0].text)
+        return reply(call("write_file", {"path": str(target), "text": "mine"}))
+
+    runtime = Runtime(provider=ScriptedProvider(default=asks))
+    with session_context("s1", store=store, runtime=runtime) as handle:
+        handle.agent.asker = ScriptedAsker([PermissionAnswer("allow", "click")])
+        (said,) = agentic_map(functions.write_with_tools, [1], pool)
+    assert "is protected" in said
+    assert not target.exists()
+
+
 def test_with_nobody_to_ask_it_is_denied_at_once(store: MemoryStore, pool: WorkerPool) -> None:
     runtime = Runtime(provider=ScriptedProvider(default=functions.ask_for_the_tool))
     with session_context("s1", store=store, runtime=runtime):
@@ -780,6 +824,20 @@ def test_a_pool_that_is_shut_down_takes_nothing_more() -> None:
         closed.submit(divmod, 7, 2)
 
 
+class Heard:
+    """A call that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+        self.told: list[Any] = []
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def news(self, told: Any) -> None:
+        self.told.append(told)
+
+
 async def hung_up(address: Address) -> None:
     """Wait until the line to *address* is gone on both ends."""
     ours = {task for task in (asyncio.current_task(),) if task is not None}
@@ -795,7 +853,7 @@ async def test_a_stranger_is_not_listened_to() -> None:
         asked.append((call_id, message))
         return {"said": "yes"}
 
-    stops: list[str] = []
+    first, second = Heard(), Heard()
     switchboard = Switchboard(answer)
     address = await switchboard.open("127.0.0.1")
     try:
@@ -808,20 +866,22 @@ async def test_a_stranger_is_not_listened_to() -> None:
         writer.close()
         await writer.wait_closed()
         line = Line.to(address)
-        line.begin("call-1", lambda: stops.append("stop"))
+        line.begin("call-1", first)
         assert await line.ask("call-1", {"what": 1}) == {"said": "yes"}
+        switchboard.tell({"policy": "new"})
         switchboard.stop("call-1")
         assert await line.ask("call-1", {"what": 2}) == {"said": "yes"}
-        assert stops == ["stop"]
+        assert first.stopped.is_set()
         line.end("call-1")
-        line.begin("call-2", lambda: stops.append("not that one"))
+        line.begin("call-2", second)
         switchboard.stop("call-1")
         assert await line.ask("call-2", {"what": 3}) == {"said": "yes"}
         line.end("call-2")
     finally:
         await switchboard.close()
     assert asked == [("call-1", {"what": 1}), ("call-1", {"what": 2}), ("call-2", {"what": 3})]
-    assert stops == ["stop"]
+    assert first.told == second.told == [{"policy": "new"}]
+    assert not second.stopped.is_set()
     await hung_up(address)
     with pytest.raises(ConnectionError):
         await Line(address).ask("call-1", {"what": 4})
@@ -831,19 +891,19 @@ async def test_when_the_line_breaks_the_calls_are_stopped() -> None:
     async def answer(call_id: str, message: Any) -> Any:
         await asyncio.Event().wait()
 
-    stopped = [asyncio.Event(), asyncio.Event()]
+    calls = [Heard(), Heard()]
     switchboard = Switchboard(answer)
     address = await switchboard.open("127.0.0.1")
     line = Line.to(address)
-    for number, event in enumerate(stopped):
-        Line.to(address).begin(f"call-{number}", event.set)
+    for number, begun in enumerate(calls):
+        Line.to(address).begin(f"call-{number}", begun)
     asking = asyncio.create_task(line.ask("call-0", {}))
     switchboard.stop("call-0")  # once this is heard, there is a line
-    await asyncio.wait_for(stopped[0].wait(), 10)
+    await asyncio.wait_for(calls[0].stopped.wait(), 10)
     await switchboard.close()
     with pytest.raises(ConnectionError):
         await asking
-    await asyncio.wait_for(stopped[1].wait(), 10)
+    await asyncio.wait_for(calls[1].stopped.wait(), 10)
     await hung_up(address)
     with pytest.raises(ConnectionError):
         await line.ask("call-0", {})
@@ -853,11 +913,11 @@ async def test_a_call_that_was_stopped_before_it_began_hears_it() -> None:
     async def answer(call_id: str, message: Any) -> Any:
         return {}
 
-    stopped = asyncio.Event()
+    early = Heard()
     switchboard = Switchboard(answer)
     switchboard.stop("call-1")
     address = await switchboard.open("127.0.0.1")
-    Line.to(address).begin("call-1", stopped.set)
-    await asyncio.wait_for(stopped.wait(), 10)
+    Line.to(address).begin("call-1", early)
+    await asyncio.wait_for(early.stopped.wait(), 10)
     await switchboard.close()
     await hung_up(address)

@@ -26,6 +26,7 @@ from op_jupyter import (
 from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.testing.providers import call, reply
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
+from op_jupyter.tools.files import file_tools
 
 
 def think(content: list[dict[str, Any]]) -> str:
@@ -142,6 +143,21 @@ def ask_for_the_tool(request: Any) -> Any:
 def use_the_tool(n: int) -> str:
     """Use a tool that asks for permission."""
     return agent("use it", tools=[Guarded()])
+
+
+@agentic_function
+def ask_then_use_the_tool(n: int) -> str:
+    """Ask the person, and then use the tool."""
+    ask("now?", ["now", "later"])
+    return agent("use it", tools=[Guarded()])
+
+
+@agentic_function
+def write_with_tools(n: int) -> str:
+    """Use the tools for files."""
+    return agent(
+        "write it", tools=[tool for tool in file_tools() if tool.spec.name == "write_file"]
+    )
 
 
 @dataclass

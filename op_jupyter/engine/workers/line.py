@@ -3,8 +3,8 @@
 One socket for each map and process, on loopback unless the caller names another address; a
 line of JSON is a message.  Both ends prove that they know the map's token (HMAC), which
 travelled with the calls.  The worker says which calls it runs, and asks (permissions); the
-other end answers, or says "stop", and hangs up when the map is over.  When the line breaks,
-the calls are stopped: nobody waits for them any more.
+other end answers, tells news, or says "stop", and hangs up when the map is over.  When the line
+breaks, the calls are stopped: nobody waits for them any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from op_jupyter.engine.workers.parcels import Address
 
@@ -40,6 +40,7 @@ class Switchboard:
         self._asked: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: set[str] = set()
+        self._news: Mapping[str, Any] | None = None
         self._closed = False
 
     async def open(self, host: str) -> Address:
@@ -58,6 +59,12 @@ class Switchboard:
         writer = self._lines.get(call_id)
         if writer is not None:
             writer.write(_line({"stop": call_id}))
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        """Tell all calls, those that have not begun when they do; later news replace earlier."""
+        self._news = news
+        for writer in set(self._lines.values()):
+            writer.write(_line({"news": news}))
 
     async def close(self) -> None:
         """Hang up."""
@@ -120,6 +127,8 @@ class Switchboard:
     def _begin(self, call_id: str, writer: asyncio.StreamWriter) -> None:
         self._lines[call_id] = writer
         self._asked.setdefault(call_id, set())
+        if self._news is not None:
+            writer.write(_line({"news": self._news}))
         if call_id in self._stopped:
             self.stop(call_id)
 
@@ -138,6 +147,16 @@ class Switchboard:
         writer.write(_line({"number": number, "answer": dict(answer)}))
 
 
+class Hears(Protocol):
+    """A call, for what is told it; on the background loop."""
+
+    def stop(self) -> None:
+        """It is to stop."""
+
+    def news(self, told: Mapping[str, Any]) -> None:
+        """Something has changed where it came from."""
+
+
 class Line:
     """The worker's end, for all calls of a map in this process; on its background loop.
 
@@ -146,7 +165,7 @@ class Line:
     """
 
     def __init__(self, address: Address) -> None:
-        self._calls: dict[str, Callable[[], None]] = {}
+        self._calls: dict[str, Hears] = {}
         self._asked: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None
@@ -166,9 +185,9 @@ class Line:
         """The line to *address*, if there is one."""
         return _lines.get(address)
 
-    def begin(self, call_id: str, on_stop: Callable[[], None]) -> None:
-        """A call begins, which *on_stop* stops."""
-        self._calls[call_id] = on_stop
+    def begin(self, call_id: str, call: Hears) -> None:
+        """A call begins."""
+        self._calls[call_id] = call
         self._say("begin", call_id)
 
     def end(self, call_id: str) -> None:
@@ -222,13 +241,17 @@ class Line:
             for asked in self._asked.values():
                 if not asked.done():
                     asked.set_exception(ConnectionError(_GONE))
-            for stop in tuple(self._calls.values()):
-                stop()
+            for call in tuple(self._calls.values()):
+                call.stop()
             await _hang_up(writer)
 
     def _heard(self, message: Mapping[str, Any]) -> None:
-        if "stop" in message:
-            self._calls.get(message["stop"], _nothing)()
+        if "news" in message:
+            for call in self._calls.values():
+                call.news(message["news"])
+        elif "stop" in message:
+            if (stopped := self._calls.get(message["stop"])) is not None:
+                stopped.stop()
         elif (asked := self._asked.get(message["number"])) and not asked.done():
             asked.set_result(message["answer"])
 
@@ -238,10 +261,6 @@ _lines: dict[Address, Line] = {}
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_lines.clear)  # its loop and sockets are the parent's
-
-
-def _nothing() -> None:
-    """Nothing to stop: the call is over."""
 
 
 async def _reach(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:

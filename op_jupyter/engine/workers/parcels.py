@@ -20,7 +20,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView
-from op_jupyter.core.rules import Rule
+from op_jupyter.engine.policy import Policy
 from op_jupyter.errors import NotPortable, OpenProgramError
 from op_jupyter.tools.tracebacks import message_of
 
@@ -55,6 +55,8 @@ class Surroundings:
         function: what is called; agentic, traced or plain.
         dag: what prompts can show of the session.
         outer: the frames around the calls, outermost first.
+        store_path, protected: what no tool may write.
+        policy: what may run without asking; changes are told over the line.
         interactive, can_ask: whether a person can answer cards, and questions.
     """
 
@@ -63,7 +65,9 @@ class Surroundings:
     outer: tuple[FrameSketch, ...]
     turn_id: str
     workspace: Path
-    user_rules: tuple[Rule, ...]
+    store_path: Path | None
+    protected: tuple[Path, ...]
+    policy: Policy
     allow_everything: bool
     interactive: bool
     can_ask: bool

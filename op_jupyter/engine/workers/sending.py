@@ -30,6 +30,7 @@ from op_jupyter.engine.context import Frame
 from op_jupyter.engine.function import AgenticFunction
 from op_jupyter.engine.invocation import Callee, Invocation, session_around
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.policy import policy_of
 from op_jupyter.engine.questions import by_handler, can_ask
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.traced import StepInvocation, callee_of
@@ -76,6 +77,8 @@ class Batch:
         self._can_ask = can_ask()
         self._own_turn: LiveTurn | None = None
         self._turn_id = ""
+        self._policy = policy_of(self._session)
+        self._switchboard = Switchboard(self._answer)
 
     def _new_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         kind = Invocation if isinstance(self._callee, AgenticFunction) else StepInvocation
@@ -144,8 +147,14 @@ class Batch:
         return self._own_turn.id
 
     async def _send(self, executor: Executor | None, host: str) -> None:
-        switchboard = Switchboard(self._answer)
+        switchboard, on_policy = self._switchboard, self._session.on_policy
         chosen = executor if executor is not None else borrow_pool()
+        running = asyncio.get_running_loop()
+
+        def changed() -> None:
+            running.call_soon_threadsafe(self._tell_policy)
+
+        on_policy.append(changed)
         try:
             try:
                 address = await switchboard.open(host)
@@ -157,6 +166,7 @@ class Batch:
             orders, since = self._orders(address)
             await self._bring_home(chosen, orders, since, switchboard)
         finally:
+            on_policy.remove(changed)
             await switchboard.close()
             if executor is None:
                 await asyncio.to_thread(give_pool_back)
@@ -174,7 +184,9 @@ class Batch:
             outer=tuple(map(_sketch, outer)),
             turn_id=self._turn_id,
             workspace=session.workspace,
-            user_rules=session.user_rules,
+            store_path=session.store_path,
+            protected=session.protected,
+            policy=self._policy,
             allow_everything=session.allow_everything,
             interactive=self._asker().interactive,
             can_ask=self._can_ask,
@@ -229,6 +241,13 @@ class Batch:
     def _asker(self) -> Asker:
         return (self._parent and self._parent.asker) or self._session.asker
 
+    def _tell_policy(self) -> None:
+        """Have the workers know what may run without asking, if that is something else now."""
+        policy = policy_of(self._session)
+        if policy != self._policy:
+            self._policy = policy
+            self._switchboard.tell({"policy": policy.to_json()})
+
     async def _answer(self, call_id: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "permission" in asked:
             return asdict(await self._decide(PermissionRequest(**asked["permission"])))
@@ -240,6 +259,7 @@ class Batch:
     async def _decide(self, request: PermissionRequest) -> PermissionAnswer:
         asker, session = self._asker(), self._session
         answer = await session.ask(session.call_turn(self._turn_id), request, asker)
+        self._tell_policy()  # of a sub-agent's session, its parent may have changed it
         asker.answered(request, answer)
         as_shown = answer.arguments in (None, request.arguments)
         if answer.answer == "allow_session" and request.rule and as_shown:

@@ -13,7 +13,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -28,6 +28,7 @@ from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker
 from op_jupyter.engine.calls import frame_runtime
 from op_jupyter.engine.context import Frame, SessionHandle
 from op_jupyter.engine.invocation import error_told
+from op_jupyter.engine.policy import PolicyBounds, policy_from_json
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.traced import callee_of
@@ -62,7 +63,9 @@ class _Run:
         dag = self._around.dag.copy()
         if order.node is not None:
             dag.add(order.node)
+        dag.meta["rules"] = None  # those in force come from home
         self._part = PartSession(dag)
+        self._bounds = PolicyBounds(self._around.policy)
         self._session = self._new_session()
         self._frame = self._new_frame()
         self._stopper = _Stopper(self._session, self._around.turn_id)
@@ -105,11 +108,25 @@ class _Run:
             finally:
                 context.unbind(tokens)
 
+    # -- what is told over the line
+
+    def stop(self) -> None:
+        """Stop the call."""
+        self._stopper.stop()
+
+    def news(self, told: Mapping[str, Any]) -> None:
+        """Keep to what may run without asking from now on."""
+        self._bounds.policy = policy_from_json(told["policy"])
+
+    # -- where it runs
+
     def _new_session(self) -> AgentSession:
         around = self._around
         session = AgentSession(self._part)
         session.workspace = around.workspace
-        session.user_rules = around.user_rules
+        session.store_path = around.store_path
+        session.protected = around.protected
+        session.bounds = self._bounds
         session.allow_everything = around.allow_everything
         return session
 
@@ -150,15 +167,15 @@ class _Run:
             around.address, call_id, around.interactive, around.can_ask
         )
         on_loop = loop.background_loop().call_soon_threadsafe
-        on_loop(_begin, around.address, call_id, self._stopper.stop)
+        on_loop(_begin, around.address, call_id, self)
         try:
             yield
         finally:
             on_loop(_end, around.address, call_id)
 
 
-def _begin(address: Address, call_id: str, on_stop: Callable[[], None]) -> None:
-    Line.to(address).begin(call_id, on_stop)
+def _begin(address: Address, call_id: str, call: _Run) -> None:
+    Line.to(address).begin(call_id, call)
 
 
 def _end(address: Address, call_id: str) -> None:
