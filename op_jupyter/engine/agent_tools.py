@@ -1,13 +1,14 @@
 """The tools with which a model makes sub-agents and follows them.
 
-They are control tools: they have no effect of their own, and whatever a sub-agent wants to do
-passes the gate in its own session.  A result is never returned here; it arrives as a message
-before the next model call, so it is told exactly once.
+They are control tools: they have no effect of their own, but for a worktree that is made after
+asking, and whatever a sub-agent wants to do passes the gate in its own session.  A result is never
+returned here; it arrives as a message before the next model call, so it is told exactly once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,13 @@ from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import Effect
 from op_jupyter.core.turn import ToolState
-from op_jupyter.engine.agents import Agent, Agents
+from op_jupyter.engine.agents import Agent, Agents, Place
 from op_jupyter.engine.context import current_frame
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.errors import SessionStateError, UsageError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
+from op_jupyter.tools.threads import in_thread
+from op_jupyter.tools.worktrees import Repository
 
 WAIT_SECONDS: Final = 60.0
 LONGEST_WAIT: Final = 600.0
@@ -49,8 +52,16 @@ class AgentTool:
         return "; ".join(problems)
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
-        """It touches nothing."""
-        return CallDescription()
+        """It touches nothing, but for a worktree that a sub-agent is to work in.
+
+        Raises:
+            UsageError: there can be no such worktree.
+        """
+        name = arguments.get("worktree")
+        if name is None:
+            return CallDescription()
+        undo = "`%agent worktree drop` takes the worktree away again."
+        return CallDescription(entries_written=[Repository(workspace).place(name)], undo=undo)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Do it; what cannot be done is a result that says why."""
@@ -87,12 +98,23 @@ async def _spawn(
     agents: Agents, turn: LiveTurn, caller: str, arguments: Mapping[str, Any]
 ) -> ToolOutput:
     assert turn.start is not None
-    agent = agents.spawn(turn.start, caller, arguments["message"], arguments.get("mode") or "auto")
+    name, message = arguments.get("worktree"), arguments["message"]
+    agents.check(message)
+    place = None if name is None else await in_thread(partial(_ensured, agents.workspace, name))
+    agent = agents.spawn(turn.start, caller, message, arguments.get("mode") or "auto", place)
+    where = "" if name is None else f" in worktree {name}, which the person merges later"
     return _said(
-        f"{agent.id} has started. Its result arrives as a message before one of your next "
+        f"{agent.id} has started{where}. Its result arrives as a message before one of your next "
         f"steps; {WAIT_AGENT} waits for it.",
         value={"agent_id": agent.id, "session_id": agent.session_id},
     )
+
+
+def _ensured(workspace: Path, name: str) -> Place:
+    repository = Repository(workspace)
+    repository.place(name)  # no name is a name of its own choice there, and nobody was asked
+    worktree = repository.ensure(name)
+    return Place(worktree.path, repository.workspace(worktree))
 
 
 async def _wait(
@@ -133,7 +155,8 @@ async def _list(
 def agent_line(agent: Agent, node: Node) -> str:
     """One sub-agent in one line."""
     how = f"running ({agent.doing})" if agent.running else node.status
-    return f"{agent.id}: {how}; task: {node.metadata.get('label', '')}"
+    where = "" if agent.place is None else f"; in worktree {agent.place.worktree.name}"
+    return f"{agent.id}: {how}{where}; task: {node.metadata.get('label', '')}"
 
 
 async def _follow_up(
@@ -187,6 +210,12 @@ def agent_tools() -> list[Tool]:
                         "type": "string",
                         "enum": ["read_only", "accept_edits", "auto"],
                         "description": "What it may do without asking; never more than you.",
+                    },
+                    worktree={
+                        "type": "string",
+                        "description": "Have it work in the git worktree of this name, beside "
+                        "the person's repository; made, after asking, when it is not there. For "
+                        "changes that must not meet yours. It starts from the last commit.",
                     },
                 ),
             ),

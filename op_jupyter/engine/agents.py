@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from op_jupyter.core.agents import (
@@ -39,6 +40,7 @@ from op_jupyter.engine import context
 from op_jupyter.engine.asking import HeadlessAsker
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.policy import ParentBounds
+from op_jupyter.engine.worktrees import worktree_section
 from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
 from op_jupyter.errors import EmptyInput, OpenProgramError, SessionStateError, UsageError
 from op_jupyter.tools.toolset import Toolset
@@ -64,12 +66,21 @@ class Home(Protocol):
         """Close it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A git worktree, and the folder in it to work in."""
+
+    worktree: Path
+    workspace: Path
+
+
 @dataclass(slots=True, eq=False)
 class Agent:
     """One sub-agent.
 
     Attributes:
         run: node of its latest task.
+        place: the worktree of its own; None: it works where its parent does.
         doing: what it did last, for a list.
         ended: set while it does nothing.
     """
@@ -77,6 +88,7 @@ class Agent:
     id: str
     session_id: str
     run: str
+    place: Place | None = None
     doing: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     work: asyncio.Task[Outcome] | None = None
@@ -140,22 +152,36 @@ class Agents:
             return None
         agent = self._known.get(agent_id)
         if agent is None:
-            agent = self._known[agent_id] = Agent(agent_id, session_id, node.id)
+            place = _place_of(node)
+            agent = self._known[agent_id] = Agent(agent_id, session_id, node.id, place)
             agent.ended.set()
         agent.run = node.id
         return agent
 
     # -- tasks
 
-    def spawn(self, start: TurnStart, caller: str, message: str, mode: PermissionMode) -> Agent:
+    @property
+    def workspace(self) -> Path:
+        """Where they work, unless they have a worktree of their own."""
+        return self._session.workspace
+
+    def spawn(
+        self,
+        start: TurnStart,
+        caller: str,
+        message: str,
+        mode: PermissionMode,
+        place: Place | None = None,
+    ) -> Agent:
         """Make a sub-agent and have it work at *message*; *caller* is the node that asked.
 
         Raises:
             UsageError: the message is empty or too long.
-            SessionStateError: too many run, or this session can have none.
+            SessionStateError: too many run, one works in *place*, or this session can have none.
             StoreError: it could not be recorded, and was not started.
         """
-        home = self._check(message)
+        home = self.check(message)
+        self._check_place(place)
         known = self._all()
         agent_id = f"agent-{len(known) + 1}"
         session_id = home.create(
@@ -165,7 +191,7 @@ class Agents:
             mode=at_most(mode, self._session.permission_mode),
             parent={"session_id": self._session.session_id, "node_id": caller},
         )
-        node = self._record(caller, message, agent_id, session_id)
+        node = self._record(caller, message, agent_id, session_id, place)
         agent = self._note(node)
         assert agent is not None
         self._begin(agent, start, message)
@@ -185,12 +211,33 @@ class Agents:
                 f"{agent_id} is still working; wait for it with wait_agent, or stop it with "
                 "interrupt_agent"
             )
-        self._check(message)
-        self._note(self._record(caller, message, agent_id, agent.session_id))
+        self.check(message)
+        self._check_place(agent.place)
+        self._note(self._record(caller, message, agent_id, agent.session_id, agent.place))
         self._begin(agent, start, message)
         return agent
 
-    def _check(self, message: str) -> Home:
+    def _check_place(self, place: Place | None) -> None:
+        if place is None:
+            return
+        if not place.workspace.is_dir():
+            raise UsageError(
+                f"the worktree {place.worktree} is gone; give the task to a new sub-agent"
+            )
+        for other in self.running:
+            if other.place is not None and other.place.worktree == place.worktree:
+                raise SessionStateError(
+                    f"{other.id} works in worktree {place.worktree.name}; wait for it, or name "
+                    "another one"
+                )
+
+    def check(self, message: str) -> Home:
+        """Whether a task can be given now; where the sessions are kept.
+
+        Raises:
+            UsageError: the message is empty or too long.
+            SessionStateError: too many run, or this session can have none.
+        """
         if not message.strip():
             raise EmptyInput("the message is empty; write what the sub-agent should do")
         if problem := too_long(message):
@@ -205,7 +252,12 @@ class Agents:
             raise SessionStateError("this session cannot have sub-agents: it has no store")
         return self._session.home
 
-    def _record(self, caller: str, message: str, agent_id: str, session_id: str) -> Node:
+    def _record(
+        self, caller: str, message: str, agent_id: str, session_id: str, place: Place | None
+    ) -> Node:
+        where = {}
+        if place is not None:
+            where = {"worktree": str(place.worktree), "workspace": str(place.workspace)}
         return self._session.recorder.append(
             Node(
                 id=self._session.new_id("task"),
@@ -219,6 +271,7 @@ class Agents:
                     "agent_id": agent_id,
                     "session_id": session_id,
                     "label": clip(message),
+                    **where,
                 },
             )
         )
@@ -264,6 +317,8 @@ class Agents:
                 skills=(),
                 metadata={},
             )
+            if (place := agent.place) is not None:
+                task = replace(task, worktree=place.worktree, workspace=place.workspace)
             return (await child.run_turn(task))[1]
         finally:
             forget()
@@ -413,6 +468,11 @@ class Agents:
             await asyncio.wait(ends, timeout=STOP_SECONDS)
 
 
+def _place_of(node: Node) -> Place | None:
+    there = node.metadata.get("worktree"), node.metadata.get("workspace")
+    return Place(Path(there[0]), Path(there[1])) if there[0] and there[1] else None
+
+
 async def _opened(home: Home, session_id: str) -> AgentSession:
     """That session, opened off the loop, as it waits for the disk.
 
@@ -447,6 +507,7 @@ def _world_of(child: AgentSession) -> WorldState:
     return WorldState(
         {
             "workspace": lambda: workspace_section(child.workspace),
+            "worktree": lambda: worktree_section(child.worktree),
             "permissions": lambda: mode_section(child.permission_mode),
         }
     )

@@ -150,6 +150,8 @@ class Backups:
 
 
 def _written(call: GateCall) -> list[Path]:
+    if call.effect == "control":  # it makes a folder for others to work in, and no file
+        return []
     return [Path(use.real) for use in call.paths if use.write]
 
 

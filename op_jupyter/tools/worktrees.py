@@ -128,11 +128,8 @@ class Repository:
         there = {each.name for each in self.worktrees()}
         if name in there:
             return self.get(name)
-        name = name or self._free_name(there)
-        if not _NAME.fullmatch(name) or name.endswith((".", ".lock")):
-            raise UsageError(
-                f"{name!r} is no name for a worktree: use up to 63 letters, digits, and - _ ."
-            )
+        path = self.place(name or self._free_name(there))
+        name = path.name
         if not self._tip("HEAD"):
             raise UsageError(f"{self.top} has no commit yet; a worktree starts from one: commit")
         branch = BRANCHES + name
@@ -141,11 +138,22 @@ class Repository:
                 f"there is a branch {branch} from an earlier worktree; choose another name, or "
                 f"delete the branch (`git branch -D {branch}`)"
             )
-        path = self.base / name
         if os.path.lexists(path):
             raise UsageError(f"{path} is there already and no worktree; choose another name")
         self._ask(self.top, "worktree", "add", "-q", "-b", branch, str(path), "HEAD")
         return self.get(name)
+
+    def place(self, name: str) -> Path:
+        """Where the worktree *name* is, or would be.
+
+        Raises:
+            UsageError: that is no name for one.
+        """
+        if not _NAME.fullmatch(name) or name.endswith((".", ".lock")):
+            raise UsageError(
+                f"{name!r:.80} is no name for a worktree: use up to 63 letters, digits, and - _ ."
+            )
+        return self.base / name
 
     def _free_name(self, there: set[str]) -> str:
         number = 1

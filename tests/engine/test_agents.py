@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from op_jupyter.core.agents import AgentMessage, fitted, message_node_id, too_long
 from op_jupyter.core.messages import ModelRequest, TextDelta
+from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.agent_tools import agent_tools
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import UsageError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import HANG, Gate, Script, ScriptedProvider, call, reply
+from op_jupyter.tools.files import file_tools
 from tests.engine.harness import (
     FailingStore,
     FakeTool,
@@ -589,3 +594,122 @@ def test_closing_a_session_stops_its_sub_agents(store: MemoryStore) -> None:
     assert provider.open_streams == 0
     (task,) = [n for n in store.load("s9") if n.metadata.get("kind") == "agent"]
     assert task.status == "cancelled"
+
+
+# -- in a git worktree of its own
+
+
+@pytest.fixture
+def repo(session: AgentSession, tmp_path: Path) -> Path:
+    """A repository with one commit, which is the session's workspace."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "a.txt").write_text("mine")
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    for words in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "a"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    session.workspace = folder
+    return folder
+
+
+def write(text: str) -> Any:
+    return reply(call("write_file", {"path": "a.txt", "text": text}))
+
+
+def test_a_sub_agent_may_work_in_a_worktree_of_its_own_after_asking(
+    session: AgentSession, repo: Path
+) -> None:
+    provider = by_task(
+        {
+            PARENT: [
+                reply(spawn("change it", worktree="try")),
+                reply(WAIT),
+                reply(call("followup_task", {"agent_id": "agent-1", "message": "once more"})),
+                reply(WAIT),
+                reply(call("list_agents", {})),
+                reply("ok"),
+            ],
+            "change it": [write("theirs"), reply("changed"), write("theirs too"), reply("again")],
+        }
+    )
+    asker = ScriptedAsker([PermissionAnswer("allow", "click")])
+    assert ask(session, provider, *file_tools(), asker=asker).text == "ok"
+    there = repo.with_name("repo.worktrees") / "try"
+    assert (there / "a.txt").read_text() == "theirs too"
+    assert (repo / "a.txt").read_text() == "mine"
+    (card,) = asker.requests
+    assert card.tool == "spawn_agent" and str(there) in " ".join(card.dangers)
+    assert "in worktree try" in texts(session)[0] and "in worktree try" in texts(session)[-1]
+    (first, *_) = requests_for(provider, "change it")
+    assert str(there) in str(first.messages)
+    (spawned, *_) = [n for n in session.dag if n.name == "spawn_agent"]
+    assert "files" not in spawned.metadata  # a worktree is no file of the workspace
+    assert_sound(session)
+
+
+def test_two_sub_agents_do_not_work_in_one_worktree_at_once(
+    session: AgentSession, repo: Path
+) -> None:
+    session.add_rule("allow", f"spawn_agent({repo.with_name('repo.worktrees')}/same)")
+    provider = by_task(
+        {
+            PARENT: [
+                reply(spawn("first", worktree="same"), spawn("second", worktree="same")),
+                reply(call("interrupt_agent", {"agent_id": "agent-1"})),
+                reply("ok"),
+            ],
+            "first": [[HANG]],
+        }
+    )
+    assert ask(session, provider).text == "ok"
+    assert "agent-1 works in worktree same" in texts(session)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("try", "nobody can be asked here"),
+        ("../up", "is no name for a worktree"),
+        ("", "is no name for a worktree"),
+    ],
+)
+def test_a_worktree_that_may_not_be_made_is_not_made(
+    session: AgentSession, repo: Path, name: str, said: str
+) -> None:
+    provider = by_task({PARENT: [reply(spawn("go", worktree=name)), reply("then not")]})
+    outcome = ask(session, provider, asker=ScriptedAsker(interactive=False))
+    assert outcome.text == "then not"
+    assert said in texts(session)[0]
+    assert not repo.with_name("repo.worktrees").exists()
+    assert loop.run_sync(session.sub_agents) == []
+
+
+def test_without_a_repository_there_is_no_worktree(session: AgentSession, tmp_path: Path) -> None:
+    session.workspace = tmp_path
+    provider = by_task({PARENT: [reply(spawn("go", worktree="x")), reply("then not")]})
+    assert ask(session, provider).text == "then not"
+    assert "is in no git repository" in texts(session)[0]
+
+
+def test_a_worktree_that_is_gone_is_said_before_a_follow_up(
+    session: AgentSession, repo: Path
+) -> None:
+    session.add_rule("allow", f"spawn_agent({repo.with_name('repo.worktrees')}/gone)")
+    provider = by_task(
+        {
+            PARENT: [reply(spawn("go", worktree="gone")), reply(WAIT), reply("ok")],
+            "go": [reply("gone there")],
+        }
+    )
+    ask(session, provider)
+    shutil.rmtree(repo.with_name("repo.worktrees"))
+    again = by_task(
+        {
+            PARENT: [
+                reply(call("followup_task", {"agent_id": "agent-1", "message": "on"})),
+                reply("ok"),
+            ]
+        }
+    )
+    assert ask(session, again).text == "ok"
+    assert "is gone; give the task to a new sub-agent" in texts(session)[-1]
