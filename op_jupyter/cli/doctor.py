@@ -13,7 +13,7 @@ from op_jupyter.cli.ids import session_id
 from op_jupyter.cli.output import print_json
 from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.errors import ConfigurationError, StoreError, UnknownSession
-from op_jupyter.store.doctor import Examined, Finding
+from op_jupyter.store.doctor import Examined, Finding, examined_text
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.views.text import count, visible
 
@@ -58,36 +58,8 @@ def _one(store: SessionStore, given: str, *, repair: bool, force: bool, as_json:
     if as_json:
         print_json(_Report((), [after], repaired))
     else:
-        print(examined_text(after, repaired, str(store.path(after.session_id) or "")))
+        print(visible(examined_text(after, repaired, str(store.path(after.session_id) or ""))))
     return ExitCode.OK if after.healthy else ExitCode.DAMAGED
-
-
-def examined_text(examined: Examined, repaired: Sequence[Finding] = (), folder: str = "") -> str:
-    """What there is to say about a session, for people."""
-    lines = [f"session {examined.session_id}: {_size(examined)}"]
-    if folder:
-        lines.append(f"folder  {folder}")
-    if examined.holder:
-        lines.append(f"open for writing in {examined.holder}; its current turn is left out here")
-    lines += [f"repaired: {finding.what}" for finding in repaired]
-    for finding in examined.findings:
-        lines += [f"{finding.kind}: {finding.what}", f"  {_remedy(finding)}"]
-    if examined.healthy:
-        lines.append("nothing is wrong")
-    elif examined.repairable:
-        lines.append(f"`op-jupyter doctor {examined.session_id} --repair` does what is said above")
-    return visible("\n".join(lines))
-
-
-def _size(examined: Examined) -> str:
-    if examined.format is None:
-        return "nothing could be read"
-    turns, nodes = count(examined.turns, "turn"), count(examined.nodes, "node")
-    return f"{turns}, {nodes}, format {examined.format}"
-
-
-def _remedy(finding: Finding) -> str:
-    return f"--repair {finding.repair}" if finding.repair else "cannot be repaired here"
 
 
 # --- everything

@@ -171,6 +171,24 @@ def _declare_keeping(commands: Commands) -> None:
     add_session(gc, _session_ids, optional=True)
     gc.add_argument("--all", action="store_true", help="of every session that nobody has open")
 
+    push = commands.add(
+        "push",
+        _push,
+        "send a session to another git repository",
+        "REMOTE is a folder of this disk, or an address of ssh. Where the session went on there "
+        "as well, what is here becomes a branch of its own there.",
+    )
+    add_session(push, _session_ids)
+    push.add_argument("remote", metavar="REMOTE", help="for example me@host:sessions.git")
+    pull = commands.add(
+        "pull",
+        _pull,
+        "take a session, or all there are, from another git repository",
+        "Where a session went on here as well, what comes becomes a branch of its own here.",
+    )
+    pull.add_argument("remote", metavar="REMOTE", help="a folder of this disk, or an ssh address")
+    pull.add_argument("id", metavar="ID", nargs="?", help="the whole id (default: all there are)")
+
     trash = commands.group("trash", "deleted sessions, which come back until they are purged")
     add_json(trash.add("list", _trash_list, "list them, the newest first"))
     add_session(trash.add("put", _trash_put, "delete a session"), _session_ids)
@@ -306,6 +324,18 @@ def _gc(args: argparse.Namespace) -> int:
     from op_jupyter.cli.gc import gc
 
     return gc(args.id, everything=args.all)
+
+
+def _push(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.sync import push
+
+    push(args.id, args.remote)
+
+
+def _pull(args: argparse.Namespace) -> int:
+    from op_jupyter.cli.sync import pull
+
+    return pull(args.remote, args.id)
 
 
 def _age(text: str) -> float:

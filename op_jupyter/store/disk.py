@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from op_jupyter.core.graph import Dag, unfinished
 from op_jupyter.errors import ReadOnlySession, StoreError
+from op_jupyter.store import codec
 from op_jupyter.store.base import Clock, StoreStatus
 from op_jupyter.store.codec import Encoded, Record
 from op_jupyter.store.commits import Committer
@@ -37,7 +38,7 @@ from op_jupyter.store.files import (
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import History, blob_path
 from op_jupyter.store.interrupts import Uninterrupted
-from op_jupyter.store.journal import BETWEEN, Journal, StoredSegment, Unsafe, list_files
+from op_jupyter.store.journal import BETWEEN, LOCAL, Journal, StoredSegment, Unsafe, list_files
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.lock import WriterLock, this_process
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
@@ -51,6 +52,7 @@ from op_jupyter.store.summary import META, describe_repair, meta_json
 
 GC_OBJECTS: Final = 7000
 GC_PACKS: Final = 200
+_LOCAL_KEY: Final = "\0local"  # no turn has that id: it would be in the way of nothing
 _TEMPORARY: Final = re.compile(r".*\.[0-9a-f]{8}\.tmp")
 
 
@@ -248,6 +250,39 @@ class DiskSession(RecordedSession):
             self._committer.submit(*self._history.astray())
             self._committer.flush()
 
+    def name_lines(self, branches: Mapping[str, str | None]) -> None:
+        """Let *branches* stand where they are told to on this machine; git is not told.
+
+        Whoever calls this has moved their refs.
+        """
+        with self._mutex, self._refusing():
+            self._check_writable()
+            moved = [(n, at) for n, at in branches.items() if self._dag.branches.get(n, "") != at]
+            if not moved:
+                return
+            seq = self._next_seq()
+            batch = [
+                codec.encode(codec.pointing(name, node, False, seq + i))
+                for i, (name, node) in enumerate(moved)
+            ]
+            with Uninterrupted():
+                self._journal.start(_LOCAL_KEY, LOCAL, self._outside.new_tag())
+                try:
+                    self._journal.append([(_LOCAL_KEY, b"".join(each.line for each in batch))])
+                finally:
+                    self._journal.finish(_LOCAL_KEY)
+                for encoded in batch:
+                    codec.fold(self._dag, encoded.record)
+                    self._events.follow_silently(encoded.record)
+            self._changed = True
+
+    def renew_index(self) -> None:
+        """Have git's index made again at closing, since refs were moved by others."""
+        with self._mutex:
+            self._committer.flush()
+            self._history.renew_index()
+            self._changed = True
+
     def close(self) -> None:
         """Commit what is left and free the lock.  Safe to call twice."""
         with self._mutex:
@@ -379,6 +414,7 @@ class DiskSession(RecordedSession):
         lost = self._replay(loaded, folder.in_git.segments)
         if not self._unreadable:
             self._committer.submit(*lost)
+            self._changed = bool(self._finished[None])
         for path in walk_files(f"{self._path}/context/blobs"):
             if f"context/blobs/{path}" not in folder.in_git.blobs and not path.endswith(".tmp"):
                 self._events.mention(path.rpartition("/")[2], None)
@@ -410,9 +446,13 @@ class DiskSession(RecordedSession):
         """What the last process did not come to tell git."""
         turn_of: dict[str, str | None] = {}
         between: list[str] = []
+        local: set[str] = set()
         for segment in loaded.segments:
             paths = [segment.name.path(part) for part in range(len(segment.sizes))]
             turn_of.update(dict.fromkeys(paths, segment.turn_id))
+            if segment.is_local:
+                local.update(paths)
+                continue
             if segment.turn_id is not None and not segment.open:
                 self._finished[segment.turn_id] = tuple(paths)
             elif segment.turn_id is None:
@@ -420,6 +460,9 @@ class DiskSession(RecordedSession):
         self._finished[None] = tuple(between)
         lost: list[Event] = []
         for _, path, _, record in loaded.records:
+            if path in local:
+                self._events.follow_silently(record)
+                continue
             events = self._events.follow(record, turn_of[path])
             if path not in in_git:
                 lost += self._with_between(events)

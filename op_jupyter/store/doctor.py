@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -91,6 +91,33 @@ class Examined:
     def repairable(self) -> bool:
         """Whether mending would do something."""
         return any(finding.repair for finding in self.findings)
+
+
+def examined_text(examined: Examined, repaired: Sequence[Finding] = (), folder: str = "") -> str:
+    """What there is to say about a session, for people."""
+    lines = [f"session {examined.session_id}: {_size(examined)}"]
+    if folder:
+        lines.append(f"folder  {folder}")
+    if examined.holder:
+        lines.append(f"open for writing in {examined.holder}; its current turn is left out here")
+    lines += [f"repaired: {finding.what}" for finding in repaired]
+    for finding in examined.findings:
+        lines += [f"{finding.kind}: {finding.what}", f"  {_remedy(finding)}"]
+    if examined.healthy:
+        lines.append("nothing is wrong")
+    elif examined.repairable:
+        lines.append(f"`op-jupyter doctor {examined.session_id} --repair` does what is said above")
+    return "\n".join(lines)
+
+
+def _size(examined: Examined) -> str:
+    if examined.format is None:
+        return "nothing could be read"
+    return f"{examined.turns} turns, {examined.nodes} nodes, format {examined.format}"
+
+
+def _remedy(finding: Finding) -> str:
+    return f"--repair {finding.repair}" if finding.repair else "cannot be repaired here"
 
 
 class Doctor:
@@ -343,7 +370,7 @@ class Doctor:
             segment.name.path(part)
             for segment in loaded.segments
             for part in range(len(segment.sizes))
-            if not segment.open and not segment.torn
+            if not segment.open and not segment.torn and not segment.is_local
         ]
         late = [path for path in paths if path not in folder.in_git.segments]
         if late:

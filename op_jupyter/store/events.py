@@ -162,6 +162,11 @@ class EventMaker:
                 return [Described(meta_json(self._dag))]
         return []
 
+    def follow_silently(self, record: Record) -> None:
+        """Follow a *record* that git is never told of: where a branch is on this machine."""
+        if record["kind"] == "head":
+            self._point(record["branch"], record["node"], record["activate"])
+
     def between(self) -> list[Event]:
         """What was stored between turns since it was last asked."""
         files = self._finish(None)

@@ -94,8 +94,8 @@ def git_version() -> str:
 
 
 @contextmanager
-def borrowing(objects: str, purpose: str) -> Iterator[Git]:
-    """git in an empty repository whose objects are those in the folder *objects*.
+def borrowing(objects: str | None, purpose: str) -> Iterator[Git]:
+    """git in an empty repository whose objects are those in the folder *objects*, if any.
 
     Raises:
         StoreError: there is no git executable; says that *purpose* needs it.
@@ -106,7 +106,9 @@ def borrowing(objects: str, purpose: str) -> Iterator[Git]:
             os.mkdir(f"{scratch}/{name}")
         with open(f"{scratch}/HEAD", "w", encoding="ascii") as head:
             head.write("ref: refs/heads/main\n")
-        where = {"GIT_DIR": scratch, "GIT_OBJECT_DIRECTORY": objects}
+        where = {"GIT_DIR": scratch}
+        if objects is not None:
+            where["GIT_OBJECT_DIRECTORY"] = objects
         yield Git(executable, {**tame(scratch), **_settings(), **where})
 
 

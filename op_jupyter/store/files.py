@@ -22,11 +22,18 @@ class FsyncFailed(OSError):
 
 
 class FileSystem:
-    """The calls that change something.  A test passes a subclass that fails when told to."""
+    """The calls that change something.  A test passes a subclass that fails when told to.
+
+    Attributes:
+        dir_mode, file_mode: of what is made.
+    """
+
+    dir_mode = DIR_MODE
+    file_mode = FILE_MODE
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor of *path*, made with mode 0600 when *flags* create it."""
-        return os.open(path, flags | _FLAGS, FILE_MODE)
+        """A descriptor of *path*, made with the mode of our files when *flags* create it."""
+        return os.open(path, flags | _FLAGS, self.file_mode)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         """Write some of *data*; how much is returned."""
@@ -45,8 +52,8 @@ class FileSystem:
         os.close(fd)
 
     def mkdir(self, path: str) -> None:
-        """Make one folder, mode 0700."""
-        os.mkdir(path, DIR_MODE)
+        """Make one folder."""
+        os.mkdir(path, self.dir_mode)
 
     def rename(self, old: str, new: str) -> None:
         """Put *old* in the place of *new*, at once."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from op_jupyter.errors import StoreError
 from op_jupyter.store.executable import borrowing, tame
-from op_jupyter.store.files import FILE_MODE, FileSystem, is_folder, read_file
+from op_jupyter.store.files import FileSystem, is_folder, read_file
 from op_jupyter.store.objects import (
     TREE,
     CommitObject,
@@ -62,8 +62,11 @@ _deltas_lock: Final = threading.Lock()  # gitdb's memory manager is shared and n
 class Repository:
     """The repository in a session's folder.  Used by one thread at a time."""
 
-    def __init__(self, folder: str, files: FileSystem, clock: Callable[[], float]) -> None:
-        self.git_dir = f"{folder}/.git"
+    def __init__(
+        self, folder: str, files: FileSystem, clock: Callable[[], float], git_dir: str = ""
+    ) -> None:
+        """*git_dir*: when it is not ``.git`` in the *folder*; a bare repository's folder."""
+        self.git_dir = git_dir or f"{folder}/.git"
         self._files = files
         self.objects = Objects(self.git_dir, files)
         self.refs = Refs(self.git_dir, files, clock)
@@ -227,14 +230,18 @@ class Repository:
             done = git.run("fsck", "--strict", "--no-dangling", "--no-progress", *tips)
         return "" if done.code == 0 else (done.err or done.out.strip())
 
-    def take_packs(self, objects: str, tips: Iterable[bytes]) -> None:
-        """Copy what *tips* reach from the folder *objects* of another repository, as one pack.
+    def take_objects(
+        self, other: Repository, tips: Iterable[bytes], known: Iterable[bytes] = ()
+    ) -> None:
+        """Copy from *other* what *tips* reach and *known*, which it has too, do not.
 
         Raises:
             StoreError: there is no git executable, or it failed.
         """
+        other.check()
         self.check()
-        self._pack_objects({tip.hex() for tip in tips}, objects, "copying objects")
+        wanted = {tip.hex() for tip in tips} | {f"^{sha.hex()}" for sha in known}
+        self._pack_objects(sorted(wanted), other.objects.root, "copying objects")
 
     def _pack_objects(self, tips: Iterable[str], objects: str, purpose: str) -> str:
         """Let git pack what *tips* reach in the folder *objects* into this repository."""
@@ -245,6 +252,8 @@ class Repository:
         if done.code:
             raise StoreError(f"git could not pack {objects}: {done.err}")
         name = done.out.strip()
+        if not name:  # there is nothing that is new
+            return ""
         for suffix in ("pack", "idx"):
             self._make_durable(f"{folder}/pack-{name}.{suffix}")
         self._files.sync_folder(folder)
@@ -252,7 +261,7 @@ class Repository:
         return name
 
     def _make_durable(self, path: str) -> None:
-        os.chmod(path, FILE_MODE)
+        os.chmod(path, self._files.file_mode)
         fd = self._files.open(path, os.O_RDONLY)
         try:
             self._files.sync(fd)

@@ -108,6 +108,10 @@ class History:
                 found.append(Pointed(branch, head, self._dag.active_branch))
         return found
 
+    def renew_index(self) -> None:
+        """Somebody else has moved refs: git's index has to be made again at the end."""
+        self._index_is_stale = True
+
     # -- turns
 
     def _commit_turns(self, turns: Sequence[TurnEnded]) -> None:

@@ -3,8 +3,9 @@
     history/<number // 100>/<number>-<label>-<tag>.jsonl     first file of a segment
     history/<number // 100>/<number>-<label>-<tag>.1.jsonl   its continuation over 1 MB
 
-*label* is the kind of the turn, or ``session`` for what happens between turns.  Nothing
-reads an order out of the names: records are ordered by their seq alone.
+*label* is the kind of the turn, or ``session`` for what happens between turns, or ``local``
+for which line is which on this machine, which git is not told.  Nothing reads an order out of
+the names: records are ordered by their seq alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 SHARD: Final = 100
 BETWEEN: Final = "session"
 """Label of the segments that belong to no turn."""
+LOCAL: Final = "local"
+"""Label of the segments that never leave this machine."""
 
 _NAME: Final = re.compile(r"(\d{5,9})-([a-z]{1,20})-([0-9a-f]{8})(?:\.(\d{1,5}))?\.jsonl")
 _CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
@@ -43,6 +46,11 @@ class SegmentName:
     number: int
     label: str
     tag: str
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether it is a turn's."""
+        return self.label not in (BETWEEN, LOCAL)
 
     def path(self, part: int) -> str:
         """Its file number *part*, relative to the session's folder."""
@@ -212,9 +220,14 @@ class StoredSegment:
     torn: int = 0
 
     @property
+    def is_local(self) -> bool:
+        """Whether it never leaves this machine."""
+        return self.name.label == LOCAL
+
+    @property
     def turn_id(self) -> str | None:
         """The turn it belongs to, if it is a turn's and says so."""
-        if self.name.label == BETWEEN or not self.records:
+        if not self.name.is_turn or not self.records:
             return None
         turn = self.records[0][3].get("turn")
         return turn.get("id") if isinstance(turn, dict) else None
@@ -273,7 +286,7 @@ def _read_segment(
     *,
     newest: bool,
 ) -> StoredSegment:
-    segment = StoredSegment(name, [], [], open=name.label != BETWEEN, sizes=[])
+    segment = StoredSegment(name, [], [], open=name.is_turn, sizes=[])
     for expected, (part, path) in enumerate(files):
         if part != expected:
             segment.damages.append(Damage(name.path(expected), 0, "the file is missing"))
@@ -304,7 +317,7 @@ def _parse(segment: StoredSegment, path: str, data: bytes, *, may_be_torn: bool)
         except BadRecord as exc:
             # An append that never ended has no newline, or pages that were never written.
             unfinished = index == last or (b"\0" in line and not lines[-1] and index == last - 1)
-            if unfinished and may_be_torn and (segment.open or segment.name.label == BETWEEN):
+            if unfinished and may_be_torn and (segment.open or not segment.name.is_turn):
                 segment.torn = len(data) - offset
                 break
             segment.damages.append(Damage(path, offset, exc.message))

@@ -21,6 +21,7 @@ TREE: Final = b"40000"
 _MAX_REF_BYTES: Final = 4096
 _MAX_PACKED_REFS_BYTES: Final = 64 * 1024 * 1024
 _SHA: Final = re.compile("[0-9a-f]{40}")
+_PLAIN_REF: Final = re.compile(r"refs(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}){2,6}")
 _FOREIGN_LOCK_SECONDS: Final = 60.0  # another git holds the lock of a ref for milliseconds
 
 Entries: TypeAlias = dict[bytes, tuple[bytes, bytes]]
@@ -90,6 +91,15 @@ def parse_commit(data: bytes) -> CommitObject:
     return CommitObject(tree, tuple(parents), message.decode(errors="replace"))
 
 
+def is_safe_ref(name: str) -> bool:
+    """Whether *name* can be a ref here: its parts are plain words, none leads anywhere else."""
+    return (
+        _PLAIN_REF.fullmatch(name) is not None
+        and ".." not in name
+        and not any(part.endswith((".", ".lock")) for part in name.split("/"))
+    )
+
+
 # --- refs -------------------------------------------------------------------------------
 
 
@@ -153,6 +163,15 @@ class Refs:
     def replace(self, name: str, data: bytes) -> None:
         """Put *data* in the place of a file of the repository, under git's lock for it."""
         self._swap(f"{self._git_dir}/{name}", data, lambda: None)
+
+    def repack(self, add: Mapping[str, bytes], *, drop: str = "") -> None:
+        """Let all of *add* exist and nothing below *drop* any more, in one step.
+
+        For refs that have no file of their own: such a file would win.
+        """
+        kept = {r: sha for r, sha in self._packed().items() if not drop or not r.startswith(drop)}
+        lines = [f"{sha.hex()} {ref}\n" for ref, sha in sorted({**kept, **add}.items())]
+        self.replace("packed-refs", "".join(lines).encode())
 
     def clear_leftovers(self) -> None:
         """Remove the locks of dead owners: our own, and others that are older than any swap."""

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import check_session_id
-from op_jupyter.errors import InvalidSessionId, StoreError, UnknownSession
+from op_jupyter.errors import InvalidSessionId, SessionLocked, StoreError, UnknownSession
+from op_jupyter.store import sync
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
 from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated, writer_lock
 from op_jupyter.store.doctor import Doctor
@@ -20,6 +21,7 @@ from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.loading import Folder, corrupt, load
 from op_jupyter.store.lock import Holder, locked, this_process
+from op_jupyter.store.remotes import open_remote
 from op_jupyter.store.session import timestamp
 from op_jupyter.store.summary import (
     META,
@@ -29,6 +31,7 @@ from op_jupyter.store.summary import (
     summarise,
     unknown_session,
 )
+from op_jupyter.store.sync import Incoming, Joining, Synced
 from op_jupyter.store.trash import MAX_META_BYTES, Trash, Trashed
 
 HOME_VARIABLE: Final = "OPENPROGRAM_HOME"
@@ -156,6 +159,77 @@ class SessionStore:
         if not self._is_stored(session_id):
             raise self._unknown(session_id)
         return Doctor(self._folder(session_id), session_id, self._outside)
+
+    # -- other repositories
+
+    def push(self, session_id: str, remote: str) -> Synced:
+        """Let the git repository *remote* (a path, or an address of ssh) have the session.
+
+        Where the session went on there as well, what is here becomes a branch of its own there.
+
+        Raises:
+            UsageError: *remote* is neither.
+            StoreError: it cannot be reached or refuses, or there is no git executable.
+        """
+        check_session_id(session_id)
+        if not self._is_stored(session_id):
+            raise self._unknown(session_id)
+        other, notes = open_remote(remote, self._outside.clock), []
+        try:
+            session = self.open(session_id)
+        except SessionLocked as exc:
+            notes = [f"it is open for writing in {exc.holder}; what is not committed is not sent"]
+        else:
+            session.close()
+            notes = [behind] if (behind := session.status.git_behind) else []
+        with translated(remote):
+            folder = self._folder(session_id)
+            repository = Repository(folder, self._outside.files, self._outside.clock)
+            changes = sync.push(session_id, repository, other, self._incoming)
+        return Synced(session_id, changes, tuple(notes))
+
+    def pull(self, remote: str, session_id: str | None = None) -> Synced:
+        """Take a session from the git repository *remote* (a path, or an address of ssh).
+
+        Where it went on here as well, what comes from there becomes a branch of its own here.
+        Without *session_id*: the one whose clone *remote* is, if it is one.
+
+        Raises:
+            UsageError: *remote* is neither.
+            UnknownSession: it has no such session.
+            SessionLocked: the session is open for writing here.
+            StoreError: it cannot be reached or does not fit; nothing was changed.
+        """
+        other = open_remote(remote, self._outside.clock)
+        with translated(remote), self._incoming() as arrived:
+            pushed = sync.sessions_in(other)
+            if session_id is not None and check_session_id(session_id) in pushed:
+                found: str | None = session_id
+                arrived.fetch(other, session_id)
+            else:
+                arrived.fetch(other, None)
+                found = sync.read_id(arrived)
+            if found is None or session_id not in (None, found):
+                known = [*pushed, *([found] if found else [])]
+                raise unknown_session(session_id or "", known, f"in {remote}")
+            folder = self._folder(found)
+            if self._is_stored(found):
+                return Joining(found, folder, arrived, self._outside).run()
+            taken = sync.take_new(found, arrived, self._outside, folder)
+            self._reserved.pop(found, None)
+            return taken
+
+    def pushed(self, remote: str) -> list[str]:
+        """The ids of the sessions that were pushed to *remote*.
+
+        Raises:
+            UsageError, StoreError: as for `pull`.
+        """
+        with translated(remote):
+            return sync.sessions_in(open_remote(remote, self._outside.clock))
+
+    def _incoming(self) -> Incoming:
+        return Incoming(self._root, self._outside)
 
     def abandon(self) -> None:
         """Let go of every open session at once, for an exit that cannot wait for git."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,26 @@ def test_without_git_gc_is_one_clear_error(
         "op-jupyter: there is no git executable, which gc needs; install git\n"
     )
     assert main(["doctor", "s-one"]) == 0
+
+
+def test_sessions_are_pushed_and_pulled(
+    store: SessionStore,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = str(tmp_path / "remote.git")
+    assert main(["push", "s-one", remote]) == 1
+    assert f"git init --bare {remote}" in capsys.readouterr().err
+    subprocess.run(["git", "init", "-q", "--bare", remote], check=True)
+    assert main(["push", "s-o", remote]) == 0
+    assert capsys.readouterr().out == "s-one: main begun there\n"
+    assert main(["push", "s-one", "ext::sh -c x"]) == 1
+
+    monkeypatch.setenv("OPENPROGRAM_HOME", str(tmp_path / "elsewhere"))
+    assert main(["pull", remote, "s-two"]) == 3
+    assert main(["pull", remote]) == 0
+    assert "s-one: new here" in capsys.readouterr().out
+    assert main(["pull", remote, "s-one"]) == 0
+    assert capsys.readouterr().out == "s-one: both sides have the same\n"
+    assert len(SessionStore(tmp_path / "elsewhere").load("s-one")) == 1

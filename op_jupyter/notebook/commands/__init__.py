@@ -7,7 +7,16 @@ import difflib
 from typing import Final
 
 from op_jupyter.errors import UsageError
-from op_jupyter.notebook.commands import branches, files, jobs, line, offers, permissions, sessions
+from op_jupyter.notebook.commands import (
+    branches,
+    files,
+    jobs,
+    keeping,
+    line,
+    offers,
+    permissions,
+    sessions,
+)
 from op_jupyter.notebook.commands.base import Command, Said, command
 from op_jupyter.notebook.commands.manual import page
 from op_jupyter.notebook.notebook import Notebook
@@ -79,6 +88,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
     "The conversation": (line.compact, line.rewind, branches.fork, branches.diff),
     "Files": (files.undo, files.worktrees, files.worktree),
     "Agents and turns": (jobs.agents, jobs.jobs, jobs.wait, jobs.cancel),
+    "Keeping sessions": (keeping.doctor, keeping.gc, keeping.push, keeping.pull),
     "Permissions": (
         permissions.mode,
         permissions.allow,
