@@ -82,7 +82,8 @@ def sound(store: SessionStore, git: Git) -> None:
     assert store.doctor("s").examine().findings == ()
     folder = store.root_path / "s"
     git(folder, "fsck", "--strict")
-    assert git(folder, "status", "--porcelain") == ""
+    # What the branches are called here is in meta.json, and in no commit.
+    assert git(folder, "status", "--porcelain") in ("", " M meta.json\n")
     dag = store.load("s")
     heads = git(folder, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
     assert {name for name, head in dag.branches.items() if head} <= set(heads)
@@ -149,7 +150,7 @@ def test_lines_that_parted_settle_when_everybody_has_them(
     there.pull(remote, "s")
     turn(here, "mine")
     turn(there, "yours")
-    for _ in range(6):
+    for _ in range(3):
         for store in (here, there):
             store.push("s", remote)
             store.pull(remote, "s")
