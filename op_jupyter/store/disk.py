@@ -414,7 +414,7 @@ class DiskSession(RecordedSession):
         lost = self._replay(loaded, folder.in_git.segments)
         if not self._unreadable:
             self._committer.submit(*lost)
-            self._changed = bool(self._finished[None])
+            self._changed = bool(self._finished.get(None))
         for path in walk_files(f"{self._path}/context/blobs"):
             if f"context/blobs/{path}" not in folder.in_git.blobs and not path.endswith(".tmp"):
                 self._events.mention(path.rpartition("/")[2], None)
