@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import timeit
 from collections.abc import Iterator
 from pathlib import Path
@@ -320,7 +321,8 @@ def test_two_thousand_sessions_are_listed_without_opening_any(ram_path: Path) ->
         folder.mkdir()
         (folder / "meta.json").write_bytes(meta)
         (folder / "history").mkdir()
-    timer = timeit.Timer(lambda: store.sessions(limit=3000))
+    # What other processes take of the machine is no part of it.
+    timer = timeit.Timer(lambda: store.sessions(limit=3000), timer=time.process_time)
     assert min(timer.repeat(3, 1)) < 0.3
     assert len(store.sessions(limit=3000)) == 2000
     assert len(store.sessions()) == 50
