@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kernel.harness import IPYKERNELS, Kernel, interpreter, running_kernel
+from kernel.harness import IPYKERNELS, Kernel, Kernels, interpreter
 
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
 
@@ -30,12 +30,19 @@ def ipykernel(request: pytest.FixtureRequest) -> str:
     return version
 
 
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    """Kernels that tests share: a new one for each would take most of their time."""
+    shared = Kernels(tmp_path_factory.mktemp("kernels"))
+    yield shared
+    shared.shutdown()
+
+
 @pytest.fixture
-def kernel(ipykernel: str, tmp_path: Path) -> Iterator[Kernel]:
+def kernel(ipykernel: str, tmp_path: Path, kernels: Kernels) -> Kernel:
     """A running kernel whose home and sessions are in a folder of the test."""
     env = {"OPENPROGRAM_HOME": str(tmp_path / "sessions"), "HOME": str(tmp_path)}
-    with running_kernel(ipykernel, tmp_path, env) as running:
-        yield running
+    return kernels.take(ipykernel, env, tmp_path)
 
 
 @pytest.fixture
@@ -46,7 +53,7 @@ def fake() -> Iterator[FakeMessages]:
 
 
 @pytest.fixture
-def notebook(ipykernel: str, tmp_path: Path, fake: FakeMessages) -> Iterator[Kernel]:
+def notebook(ipykernel: str, tmp_path: Path, fake: FakeMessages, kernels: Kernels) -> Kernel:
     """A running kernel with the extension loaded, whose model is `fake`."""
     env = {
         "HOME": str(tmp_path),
@@ -56,6 +63,6 @@ def notebook(ipykernel: str, tmp_path: Path, fake: FakeMessages) -> Iterator[Ker
         "OPENPROGRAM_CONFIG": os.devnull,
         "JPY_SESSION_NAME": str(tmp_path / "lesson.ipynb"),
     }
-    with running_kernel(ipykernel, tmp_path, env) as running:
-        running.run("%load_ext op_jupyter", allow_stdin=True)
-        yield running
+    running = kernels.take(ipykernel, env, tmp_path)
+    running.run("%load_ext op_jupyter", allow_stdin=True)
+    return running

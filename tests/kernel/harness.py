@@ -45,6 +45,30 @@ class _OneSpec(KernelSpecManager):
         )
 
 
+def _bare(env: Mapping[str, str]) -> dict[str, str]:
+    """*env* without what a test said in it."""
+    return {name: value for name, value in env.items() if not name.startswith("OPENPROGRAM_")}
+
+
+_ANEW = """
+def _begin_anew():
+    import os, sys
+    shell = get_ipython()
+    extension = sys.modules.get("op_jupyter.notebook.extension")
+    if extension is not None:
+        extension.unload(shell)
+        extension._left.clear()
+    for name in ("op_jupyter", "openprogram"):
+        shell.extension_manager.loaded.discard(name)
+    shell.config.pop("AgentMagics", None)
+    for name in [name for name in os.environ if name.startswith("OPENPROGRAM_")]:
+        del os.environ[name]
+    os.environ.update({env})
+    os.chdir({cwd!r})
+_begin_anew()
+"""
+
+
 @dataclass
 class Cell:
     """One execute request and everything that came back for it."""
@@ -107,6 +131,7 @@ class Kernel:
         # Without bytecode every start compiles hundreds of files again.
         whole.pop("PYTHONDONTWRITEBYTECODE", None)
         self.manager = KernelManager(kernel_spec_manager=_OneSpec(argv, {}), kernel_name="op")
+        self._env, self._cwd = whole, cwd
         self.manager.start_kernel(env=whole, cwd=str(cwd))
         self.cells: dict[str, Cell] = {}
         self.comms: dict[str, list[dict[str, Any]]] = {}
@@ -129,7 +154,7 @@ class Kernel:
     def restart(self) -> None:
         """A new process behind the same connection; what came before is forgotten."""
         self._disconnect()
-        self.manager.restart_kernel(now=True)
+        self.manager.restart_kernel(now=True, env=self._env, cwd=str(self._cwd))
         self._forget()
         self._connect()
 
@@ -155,6 +180,18 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
         self.manager.context.destroy(linger=0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return bool(self.manager.is_alive())
+
+    def begin(self, env: Mapping[str, str], cwd: Path) -> None:
+        """Make a running kernel as good as new, in another folder and environment."""
+        self._env, self._cwd = {**_bare(self._env), **env}, cwd
+        self.check(_ANEW.format(env=dict(env), cwd=str(cwd)), timeout=20.0)
+        self.check("%reset -f")
+        self._forget()
 
     def _forget(self) -> None:
         for kept in (self.cells, self.comms, self.replies):
@@ -306,6 +343,37 @@ class Kernel:
 
     def _take_input(self, message: dict[str, Any]) -> None:
         self.input_requests.append(message)
+
+
+class Kernels:
+    """One kernel of each version, which tests use one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, Kernel] = {}
+
+    def take(self, ipykernel: str, env: Mapping[str, str], cwd: Path) -> Kernel:
+        """The kernel of that version, as good as new; a new one where it cannot be."""
+        kernel = self._running.get(ipykernel)
+        if kernel is not None:
+            try:
+                if kernel.alive:
+                    kernel.begin(env, cwd)
+                    return kernel
+            except (TimeoutError, AssertionError):
+                pass  # a test left it in the middle of something
+            del self._running[ipykernel]
+            kernel.shutdown()
+        home = self._folder / ipykernel
+        home.mkdir(exist_ok=True)
+        kernel = self._running[ipykernel] = Kernel(
+            interpreter(ipykernel), {**env, "IPYTHONDIR": str(home)}, cwd
+        )
+        return kernel
+
+    def shutdown(self) -> None:
+        for kernel in self._running.values():
+            kernel.shutdown()
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from kernel.page import Page
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
 
 STOPPED_WITHIN = 1.0
+ONE_KERNEL = pytest.mark.parametrize("ipykernel", ["newest"], indirect=True)
+"""For what a new process does: the version of the kernel has no part in it."""
 
 
 def asks_for_python(code: str, number: int = 1) -> Reply:
@@ -273,6 +275,7 @@ def test_a_failed_turn_ends_run_all(notebook: Kernel, fake: FakeMessages) -> Non
 # -- restart
 
 
+@pytest.mark.parametrize("ipykernel", ["6.30.1", "newest"], indirect=True)
 def test_a_session_goes_on_after_a_restart(notebook: Kernel, fake: FakeMessages) -> None:
     fake.script(Reply([text("Nice to meet you, Ada.")]))
     notebook.finish(agent(notebook, "My name is Ada.", cell_id="a"))
@@ -293,6 +296,7 @@ def test_a_session_goes_on_after_a_restart(notebook: Kernel, fake: FakeMessages)
     assert "kernel was restarted" in str(others)
 
 
+@ONE_KERNEL
 def test_the_first_turn_after_a_restart_offers_the_earlier_session(
     notebook: Kernel, fake: FakeMessages
 ) -> None:
@@ -307,6 +311,7 @@ def test_the_first_turn_after_a_restart_offers_the_earlier_session(
     assert "%agent resume" not in str(second.of("display_data"))
 
 
+@ONE_KERNEL
 def test_a_killed_kernel_leaves_a_session_that_goes_on(
     notebook: Kernel, fake: FakeMessages
 ) -> None:
