@@ -1,4 +1,4 @@
-"""One server and one browser for each front end; every test opens a notebook of its own."""
+"""One browser, and for each front end one server with one open notebook for each kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.harness import CHROMIUM, Desk, served
+from browser.harness import CHROMIUM, Desk, Pages, served
 from playwright.sync_api import Browser, expect
 
 from op_jupyter.cli.jupyter_server import App, JupyterServer
@@ -54,18 +54,28 @@ def server(
         yield running
 
 
+@pytest.fixture(scope="module")
+def pages(server: JupyterServer, browser: Browser) -> Iterator[Pages]:
+    """Open notebooks that scenarios share: to open one takes longer than most of them."""
+    shared = Pages(browser, server)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
 def desk(
-    request: pytest.FixtureRequest, server: JupyterServer, browser: Browser, service: FakeMessages
+    request: pytest.FixtureRequest,
+    server: JupyterServer,
+    browser: Browser,
+    service: FakeMessages,
+    pages: Pages,
 ) -> Iterator[Desk]:
     """A place for one scenario; pictures of its end are kept, page errors fail it."""
     service.reset()
     pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
-    desk = Desk(server, browser, service, pictures, [])
+    desk = Desk(server, browser, service, pictures, pages)
     yield desk
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
-    errors = [error for page in desk.pages for error in page.errors]
-    for page in desk.pages:
+    for page in pages.taken:
         page.screenshot(pictures / f"{name}.png")
-        page.close()
-    assert errors == []
+    assert pages.give_back() == []

@@ -19,9 +19,10 @@ from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / ".envs" / "share" / "jupyter"
+NEWEST = "op-newest" if (KERNELS / "kernels" / "op-newest").is_dir() else "python3"
 CHROMIUM = shutil.which("chromium")
 
-LOAD = "%load_ext openprogram"
+LOAD = "%load_ext openprogram\n%config AgentMagics.resume = 'never'\n%agent new"
 FUNCTION = '''\
 calls = []
 
@@ -111,6 +112,48 @@ class Turn:
         self.card.get_by_role("button", name="Deny", exact=False).first.click()
 
 
+class Pages:
+    """The open notebooks of one server, one for each kernel, used by one scenario at a time."""
+
+    def __init__(self, browser: Browser, server: JupyterServer) -> None:
+        self._browser = browser
+        self._server = server
+        self._free: dict[tuple[str, str], NotebookPage] = {}
+        self._taken: dict[tuple[str, str], NotebookPage] = {}
+
+    @property
+    def taken(self) -> list[NotebookPage]:
+        """Those that the scenario took."""
+        return list(self._taken.values())
+
+    def take(self, name: str, sources: Sequence[str], kernel: str) -> NotebookPage:
+        """A page whose notebook begins with *sources*; cells of other scenarios may follow."""
+        page = self._free.pop((name, kernel), None)
+        if page is None:
+            file = f"{name}-{kernel}.ipynb"
+            write_notebook(self._server.folder / file, sources)
+            page = NotebookPage(self._browser, self._server, file, kernel)
+        self._taken[name, kernel] = page
+        return page
+
+    def give_back(self) -> list[str]:
+        """Keep what can be used again, and close the rest; the errors that the pages raised."""
+        errors: list[str] = []
+        for key, page in self._taken.items():
+            errors += page.errors
+            if not page.errors and page.kernel()["execution_state"] == "idle":
+                self._free[key] = page
+            else:
+                page.close()
+        self._taken.clear()
+        return errors
+
+    def close(self) -> None:
+        """Close what is open."""
+        for page in self._free.values():
+            page.close()
+
+
 @dataclass
 class Desk:
     """Everything a scenario needs: a server, a browser, and the model's part to write."""
@@ -119,19 +162,12 @@ class Desk:
     browser: Browser
     fake: FakeMessages
     pictures: Path
-    pages: list[NotebookPage]
+    pages: Pages
 
-    def open(self, name: str, sources: Sequence[str], kernel: str = "python3") -> NotebookPage:
-        """Write a notebook and open it."""
-        write_notebook(self.server.folder / f"{name}.ipynb", sources)
-        page = NotebookPage(self.browser, self.server, f"{name}.ipynb", kernel)
-        self.pages.append(page)
-        return page
-
-    def leave(self, page: NotebookPage) -> None:
-        """Close a page and end its kernel."""
-        self.pages.remove(page)
-        page.close()
+    def saved(self, page: NotebookPage) -> dict[str, Any]:
+        """The notebook of *page* as it is on disk."""
+        notebook: dict[str, Any] = json.loads((self.server.folder / page.notebook).read_text())
+        return notebook
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Page]:

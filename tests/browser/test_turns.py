@@ -11,6 +11,7 @@ from browser.harness import (
     FUNCTION,
     KERNELS,
     LOAD,
+    NEWEST,
     QUESTION,
     Desk,
     Turn,
@@ -25,14 +26,38 @@ MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 UNFINISHED = Reply([text("The mean of body_mass_g is 4201.75.")], fault="hold", at=3)
 MAXIMUM = Reply([text("The maximum is **6300**.")])
-LESSON = [LOAD, FUNCTION, QUESTION, "print(calls)", FOLLOW_UP]
-LOADING, DEFINING, ASKING, CALLS, ASKING_ON = range(5)
+QUESTION_CELL = (
+    "from openprogram import ask\ncolour = ask('Which colour?', ['red', 'blue'])\nprint(colour)"
+)
+FORM_CELL = """\
+from pydantic import BaseModel
+from openprogram import form
+
+class Trip(BaseModel):
+    city: str
+    days: int
+
+print(form("Your trip?", Trip))
+"""
+LESSON = [
+    LOAD,
+    FUNCTION,
+    QUESTION,
+    "print(calls)",
+    FOLLOW_UP,
+    "%agent status",
+    "%load_ext openprogram",
+    QUESTION_CELL,
+    FORM_CELL,
+]
+LOADING, DEFINING, ASKING, CALLS, ASKING_ON, STATUS, LOADING_AGAIN, CHOOSING, FILLING = range(9)
+LAST = len(LESSON) - 1
 
 
-def begin(desk: Desk, name: str, *replies: Reply, kernel: str = "python3") -> NotebookPage:
-    """Open the notebook, load the extension, define the function."""
+def begin(desk: Desk, *replies: Reply, kernel: str = NEWEST) -> NotebookPage:
+    """Take the notebook's page, begin a session in it, define the function."""
     desk.fake.script(*replies)
-    page = desk.open(name, LESSON, kernel)
+    page = desk.pages.take("lesson", LESSON, kernel)
     page.run(LOADING)
     page.run(DEFINING)
     return page
@@ -64,7 +89,7 @@ NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope=
 def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) -> None:
     if not (KERNELS / "kernels" / kernel).is_dir():
         pytest.skip(f"no kernel {kernel}: python3 tests/tools/prepare.py kernels")
-    page = begin(desk, f"allow-{kernel}", MEAN, ANSWER, kernel=kernel)
+    page = begin(desk, MEAN, ANSWER, kernel=kernel)
 
     turn = ask(page)
     rows_before = turn.rows.count()
@@ -82,19 +107,18 @@ def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) 
 
 
 def test_after_a_restart_the_session_goes_on_by_its_id(desk: Desk) -> None:
-    page = begin(desk, "resume", MEAN, ANSWER, MAXIMUM)
+    page = begin(desk, MEAN, ANSWER, MAXIMUM)
     ask(page).allow()
     page.wait_done(ASKING)
-    status = page.insert_below(CALLS, "%agent status")
-    session_id = re.search(r"session\s+(nb-\S+)", page.run(status))
+    session_id = re.search(r"session\s+(nb-\S+)", page.run(STATUS))
     assert session_id is not None
 
     page.restart_kernel()
-    page.run(LOADING)
-    resume = page.insert_below(LOADING, f"%agent resume {session_id[1]}")
+    page.run(LOADING_AGAIN)
+    resume = page.insert_below(LAST, f"%agent resume {session_id[1]}")
     assert "1 turn" in page.run(resume)
-    page.run(DEFINING + 1)
-    ask_on(page, ASKING_ON + 2)
+    page.run(DEFINING)
+    ask_on(page)
 
     sent = "\n".join(sent_texts(desk.fake.requests[-1].body))
     expected = ["What is the mean of body_mass_g?", "4201.75", "**4201.75**", "And the maximum?"]
@@ -103,7 +127,7 @@ def test_after_a_restart_the_session_goes_on_by_its_id(desk: Desk) -> None:
 
 
 def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk) -> None:
-    page = begin(desk, "reload", MEAN, ANSWER)
+    page = begin(desk, MEAN, ANSWER)
     ask(page)
     page.save()
 
@@ -117,7 +141,7 @@ def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk
     expect(turn.saved).to_contain_text("The mean of body_mass_g is 4201.75.")
     expect(turn.live).to_have_count(0)
     page.save()
-    saved = json.loads((desk.server.folder / "reload.ipynb").read_text())
+    saved = desk.saved(page)
     (output,) = saved["cells"][ASKING]["outputs"]
     html = "".join(output["data"]["text/html"])
     assert "The mean of body_mass_g is <strong>4201.75</strong>" in html
@@ -126,7 +150,7 @@ def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk
 
 
 def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:
-    page = begin(desk, "stop-card", MEAN, MAXIMUM)
+    page = begin(desk, MEAN, MAXIMUM)
     turn = ask(page)
 
     page.stop()
@@ -142,7 +166,7 @@ def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:
 
 @LAB
 def test_stop_ends_a_turn_that_is_writing(desk: Desk) -> None:
-    page = begin(desk, "stop-stream", UNFINISHED, MAXIMUM)
+    page = begin(desk, UNFINISHED, MAXIMUM)
     page.start(ASKING)
     desk.fake.wait_held()
     turn = Turn(page, ASKING)
@@ -159,7 +183,7 @@ def test_stop_ends_a_turn_that_is_writing(desk: Desk) -> None:
 
 @NOTEBOOK
 def test_the_stop_in_the_view_ends_the_turn(desk: Desk) -> None:
-    page = begin(desk, "stop-view", MEAN, MAXIMUM)
+    page = begin(desk, MEAN, MAXIMUM)
     turn = ask(page)
 
     turn.live.get_by_role("button", name="Stop").click()
@@ -172,7 +196,7 @@ def test_the_stop_in_the_view_ends_the_turn(desk: Desk) -> None:
 
 @LAB
 def test_deny_ends_the_turn_and_runs_nothing(desk: Desk) -> None:
-    page = begin(desk, "deny", MEAN, MAXIMUM)
+    page = begin(desk, MEAN, MAXIMUM)
     turn = ask(page)
 
     turn.deny()
@@ -186,7 +210,7 @@ def test_deny_ends_the_turn_and_runs_nothing(desk: Desk) -> None:
 
 @NOTEBOOK
 def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
-    page = begin(desk, "deny-message", MEAN, MAXIMUM)
+    page = begin(desk, MEAN, MAXIMUM)
     turn = ask(page)
 
     turn.card.get_by_role("button", name="Deny with message").click()
@@ -201,15 +225,14 @@ def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
 
 @LAB
 def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
-    page = begin(desk, "saved", MEAN, ANSWER)
+    page = begin(desk, MEAN, ANSWER)
     ask(page).allow()
     page.wait_done(ASKING)
     page.save()
-    desk.leave(page)
-    file = desk.server.folder / "saved.ipynb"
-    notebook = json.loads(file.read_text())
+    notebook = desk.saved(page)
+    notebook["cells"] = notebook["cells"][: ASKING + 1]
     notebook["metadata"] = {}  # names no kernel, so that the page asks for one: none
-    file.write_text(json.dumps(notebook))
+    (desk.server.folder / "saved.ipynb").write_text(json.dumps(notebook))
 
     assert "application/vnd.jupyter.widget-view+json" not in json.dumps(notebook)
     with desk.reading("saved") as reopened:
@@ -221,39 +244,24 @@ def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
 
 # -- questions of a program's
 
-QUESTION_CELL = (
-    "from openprogram import ask\ncolour = ask('Which colour?', ['red', 'blue'])\nprint(colour)"
-)
-FORM_CELL = """\
-from pydantic import BaseModel
-from openprogram import form
-
-class Trip(BaseModel):
-    city: str
-    days: int
-
-print(form("Your trip?", Trip))
-"""
-
 
 def test_a_question_is_answered_by_keyboard_and_its_text_is_saved(desk: Desk) -> None:
-    page = desk.open("questions", [LOAD, QUESTION_CELL, FORM_CELL])
-    page.run(0)
+    page = begin(desk)
 
-    page.start(1)
-    asked = page.outputs(1).locator("form.opv-question")
+    page.start(CHOOSING)
+    asked = page.outputs(CHOOSING).locator("form.opv-question")
     expect(asked).to_be_visible()
     desk.picture(page, "question")
     asked.get_by_label("red").focus()
     asked.page.keyboard.press("ArrowDown")
     asked.page.keyboard.press("Enter")
-    page.wait_done(1)
+    page.wait_done(CHOOSING)
     expect(asked).to_have_count(0)
-    assert "→ blue" in page.text(1)
-    assert "blue" in page.text(1).splitlines()[-1]
+    assert "→ blue" in page.text(CHOOSING)
+    assert "blue" in page.text(CHOOSING).splitlines()[-1]
 
-    page.start(2)
-    trip = page.outputs(2).locator("form.opv-question")
+    page.start(FILLING)
+    trip = page.outputs(FILLING).locator("form.opv-question")
     trip.get_by_label("City").fill("Rome")
     trip.get_by_label("Days").press_sequentially(
         "dd"
@@ -262,11 +270,11 @@ def test_a_question_is_answered_by_keyboard_and_its_text_is_saved(desk: Desk) ->
     expect(trip.locator(".opv-problem")).to_contain_text("whole number")
     trip.get_by_label("Days").fill("3")
     trip.get_by_label("Days").press("Enter")
-    page.wait_done(2)
-    assert "city='Rome' days=3" in page.text(2)
+    page.wait_done(FILLING)
+    assert "city='Rome' days=3" in page.text(FILLING)
 
     page.save()
-    saved = json.loads((desk.server.folder / "questions.ipynb").read_text())
-    texts = json.dumps(saved["cells"][1]["outputs"], ensure_ascii=False)
+    saved = desk.saved(page)
+    texts = json.dumps(saved["cells"][CHOOSING]["outputs"], ensure_ascii=False)
     assert "Which colour?" in texts and "→ blue" in texts
     assert "widget-view" not in texts
