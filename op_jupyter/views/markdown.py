@@ -60,13 +60,17 @@ def _parser() -> MarkdownIt:
 
 
 def _plain_attributes(state: Any) -> None:
-    """Alignment as an attribute, and headings below those of the notebook itself."""
+    """Alignment as an attribute, and the first heading right below those of the notebook itself."""
+    top = None
     for token in state.tokens:
         style = _ALIGN.search(str(token.attrs.pop("style", "")))
         if style:
             token.attrs["align"] = style.group(1)
         if level := _HEADING.fullmatch(token.tag):
-            token.tag = f"h{min(6, int(level.group(1)) + 2)}"
+            # One inside a quote or a list says nothing of the others.
+            if top is None and token.level == 0:
+                top = int(level.group(1))
+            token.tag = f"h{min(6, max(3, int(level.group(1)) - (top or 1) + 3))}"
 
 
 def _image(

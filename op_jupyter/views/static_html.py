@@ -14,6 +14,7 @@ from op_jupyter.views.layout import Layout
 from op_jupyter.views.markdown import to_html
 from op_jupyter.views.model import outcome_word
 from op_jupyter.views.svg import graph_svg
+from op_jupyter.views.terminal import graph_lines
 from op_jupyter.views.text import count, visible
 from op_jupyter.views.words import (
     arguments_preview,
@@ -32,8 +33,9 @@ _HEAD_CHARS: Final = 8_000
 _TAIL_CHARS: Final = 2_000
 # Styles only add comfort: every one may be removed.
 _LINE: Final = "1px solid rgba(128,128,128,.4)"
-_FRAME: Final = f"border:{_LINE};border-radius:2px;padding:8px 12px 0"
+_FRAME: Final = f"border:{_LINE};border-radius:2px;padding:8px 12px 0;overflow-wrap:anywhere"
 _FOLD: Final = f"border-top:{_LINE};padding:4px 0"
+_LIST: Final = "list-style:none;margin:4px 0 8px;padding-left:16px"
 _BOX: Final = "background:rgba(128,128,128,.12);padding:4px 8px;margin:4px 0;overflow:auto"
 
 
@@ -107,7 +109,7 @@ def turn_html(state: Mapping[str, Any]) -> str:
     answer = to_html(state["answer"])
     failure = "" if state["answer"].strip() else failure_text(state)
     parts = [
-        answer,
+        f'<div style="overflow-x:auto">\n{answer}</div>' if answer else "",
         f"<p>{escape(failure)}</p>" if failure else "",
         _plan(state),
         *(_call(call) for call in state["calls"]),
@@ -128,7 +130,7 @@ def _plan(state: Mapping[str, Any]) -> str:
     title = f"Plan, {plan_progress(state['plan'])}"
     return (
         f'<details open style="{_FOLD}"><summary>{title}</summary>\n'
-        f'<ol style="list-style:none">\n{items}\n</ol>\n</details>'
+        f'<ol style="{_LIST}">\n{items}\n</ol>\n</details>'
     )
 
 
@@ -155,7 +157,11 @@ def _graph(nodes: Sequence[Mapping[str, Any]]) -> str:
     title = f"Graph, {count(len(nodes), 'node')}"
     drawing = graph_svg(nodes, title="Graph of the turn, oldest first")
     scroller = f'<div style="overflow-x:auto">\n{drawing}\n</div>'
-    return f'<details open style="{_FOLD}"><summary>{title}</summary>\n{scroller}\n</details>'
+    # Where a page lets no drawing through: notebooks that are not trusted, and some web pages.
+    lines = escape("\n".join(graph_lines(nodes)))
+    words = f'<summary>The graph as text</summary>\n<pre style="{_BOX}">{lines}</pre>'
+    inside = f"{scroller}\n<details>{words}\n</details>"
+    return f'<details open style="{_FOLD}"><summary>{title}</summary>\n{inside}\n</details>'
 
 
 def _cut(text: str) -> str:

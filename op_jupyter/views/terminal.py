@@ -57,7 +57,7 @@ def graph_lines(nodes: Iterable[Mapping[str, Any]], *, old: Collection[str] = ()
         label = one_line(stable(first["label"]), _LABEL_CHARS)
         word = LOOKS.get(row.status, ("", row.status))[1]
         told = "" if row.kind == "user" and word == "done" else f"  [{word}]"
-        text = f"{visible(first['name'])}{tag}{'  ' + label if label else ''}{told}"
+        text = f"{one_line(first['name'], _LABEL_CHARS)}{tag}{'  ' + label if label else ''}{told}"
         lines.append(lane + (f"({text})" if row.id in old else text))
     return lines
 

@@ -36,10 +36,12 @@ DARK: Final = """--jp-layout-color0:#111;--jp-layout-color1:#212121;--jp-layout-
 --jp-mirror-editor-operator-color:#aa22ff;color-scheme:dark"""
 
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Turn</title>
-<style>body.light{%s}body.dark{%s}body.light{background:#fff}body.dark{background:#111}
-main{width:860px;padding:8px}</style><style>%s</style></head>
-<body class="%s" data-jp-theme-light="%s"><main><h1 hidden>Notebook</h1><div id="out"></div></main>
-</body></html>"""
+<style>body.light{%s}body.dark{%s}body.light{background:#fff}
+body.dark{background:#111;color:rgba(255,255,255,.87)}
+h1,h2{font-size:1px;margin:0;color:inherit}
+main{width:860px;padding:8px;box-sizing:border-box}a{color:#1976d2}body.dark a{color:#64b5f6}
+</style><style>%s</style></head>
+<body class="%s"%s><main><h1>Notebook</h1><h2>Cell</h2>%s</main></body></html>"""
 
 _START: Final = """async ([source, traits]) => {
   const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
@@ -71,6 +73,12 @@ _START: Final = """async ([source, traits]) => {
 }"""
 
 
+def page_html(theme: str, inside: str, style: str = "") -> str:
+    """A page with JupyterLab's variables of *theme*, or without any for ``none``."""
+    flag = {"light": ' data-jp-theme-light="true"', "dark": ' data-jp-theme-light="false"'}
+    return _PAGE % (LIGHT, DARK, style, theme, flag.get(theme, ""), inside)
+
+
 class ViewPage:
     """One rendered view, and the messages that pass between it and its kernel."""
 
@@ -92,11 +100,7 @@ class ViewPage:
         page.goto("about:blank")  # a window without globals and listeners
         for event, listener in self._listeners.items():
             page.on(event, listener)
-        flag = {"light": "true", "dark": "false"}.get(theme, "")
-        html = _PAGE % (LIGHT, DARK, css(), theme, flag)
-        if not flag:
-            html = html.replace(' data-jp-theme-light=""', "")
-        page.set_content(html)
+        page.set_content(page_html(theme, '<div id="out"></div>', css()))
         page.evaluate(_START, [module or esm(), traits or {}])
 
     def _note_request(self, request: Any) -> None:
@@ -137,5 +141,5 @@ class ViewPage:
 class QuestionPage(ViewPage):
     """The form of one question, and no Jupyter around it."""
 
-    def __init__(self, page: Any, question: dict[str, Any]) -> None:
-        super().__init__(page, module=question_esm(), traits={"question": question})
+    def __init__(self, page: Any, question: dict[str, Any], theme: str = "light") -> None:
+        super().__init__(page, theme, module=question_esm(), traits={"question": question})

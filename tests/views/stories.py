@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Wire = dict[str, Any]
+ACTIONS = ("fork", "rewind", "show_prompt")
 
 
 class Story:
@@ -232,6 +233,14 @@ def running(**ids: Any) -> Story:
         "n13", "model", "model", "step 2: writing the answer", predecessor="n9", status="running"
     )
     return story.text(*pieces(ANSWER))
+
+
+def compacting() -> Story:
+    """A turn whose history is being shortened, before the model is asked again."""
+    story = Story().start("Go on").node("u", "user", "user", "Go on", status="completed")
+    story.phase("compacting", 1)
+    story.node("s", "summary", "summary", "stands for 40 nodes", predecessor="u", status="running")
+    return story.node("m", "model", "model", "summary, try 1", caller="s", status="running")
 
 
 def pieces(text: str, size: int = 12) -> Iterator[str]:

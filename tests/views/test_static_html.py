@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbconvert import HTMLExporter
 from views import stories
+from views.hostile import HOSTILE
 from views.stories import Story
 from views.strategies import graphs, texts, updates
 from views.twins import Twins
@@ -186,19 +187,6 @@ def test_the_saved_graph_is_drawn_again_as_it_was(twins: Twins, nodes: list[Wire
 
 # -- hostile text
 
-HOSTILE = [
-    "<script>window.pwned = 1</script>",
-    '<img src=x onerror="window.pwned = 1">',
-    "[click](javascript:window.pwned=1)",
-    "![x](https://evil.invalid/pixel.png)",
-    "<svg><foreignObject><body onload=pwned()></foreignObject></svg>",
-    "</text></svg></pre></details></div><script>window.pwned = 1</script>",
-    "[a](data:text/html;base64,PHNjcmlwdD4=) <a href='vbscript:x'>y</a>",
-    "<style>*{display:none}</style><iframe src=//evil.invalid></iframe>",
-    "safe\u202etxt.exe \x1b[2J \x00 \u2066hidden\u2069",
-    '"><h1 onclick=pwned()>',
-    "| <b onmouseover=x> |\n|--|\n| </table><script>1</script> |",
-]
 VOID = {"br", "hr"}
 ACTIVE = {"script", "iframe", "object", "embed", "style", "link", "img", "foreignobject", "form"}
 

@@ -3,7 +3,7 @@ import { argumentsView, diffSize } from "./arguments.js";
 import { h, leave, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { count, visible } from "./text.js";
-import { ANSWER_WORDS } from "./words.js";
+import { ANSWER_WORDS, lookup } from "./words.js";
 
 // A key pressed in the moment in which the card took the focus was not meant for it.
 const ARMED_AFTER_MS = 250;
@@ -374,7 +374,7 @@ export function questionOf({ tool, display = {} }) {
       bash: "shell command",
       sh: "shell command",
     };
-    const text = `Run this ${what[display.language] ?? "code"}?`;
+    const text = `Run this ${lookup(what, display.language, "code")}?`;
     return [text, text];
   }
   return [`Call ${tool}?`, "Call ", h("code", {}, tool), "?"];

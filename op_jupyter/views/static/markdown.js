@@ -29,13 +29,30 @@ export class MarkdownBox {
     let same = 0;
     while (same < blocks.length && blocks[same] === this.shown[same]) same += 1;
     const kept = [...this.element.children].slice(0, same);
-    this.element.replaceChildren(...kept, ...blocks.slice(same).map(renderTop));
+    const place = { depth: 0, top: topLevel(blocks) };
+    const fresh = blocks.slice(same).map((block) => renderTop(block, place));
+    this.element.replaceChildren(...kept, ...fresh);
     this.shown = blocks;
   }
 }
 
-function renderTop(source) {
-  const elements = renderBlocks(source.split("\n"), 0);
+// The level of the first heading, which becomes the first one below those of a notebook.
+function topLevel(blocks) {
+  for (const block of blocks) {
+    const lines = block.split("\n");
+    const [kind] = kindOf(lines, 0);
+    if (kind === "heading") return HEADING.exec(lines[0])[1].length;
+    const underline = kind === "paragraph" && lines.length > 1 && UNDERLINE.exec(lines.at(-1));
+    if (underline) return underline[1][0] === "=" ? 1 : 2;
+  }
+  return 1;
+}
+
+const headingTag = (level, { top }) => `h${Math.min(6, Math.max(3, level - top + 3))}`;
+const deeper = (place) => ({ ...place, depth: place.depth + 1 });
+
+function renderTop(source, place) {
+  const elements = renderBlocks(source.split("\n"), place);
   return elements.length === 1 ? elements[0] : h("div", {}, elements);
 }
 
@@ -53,12 +70,12 @@ function splitBlocks(source) {
 }
 
 // Elements for all blocks in `lines`.
-function renderBlocks(lines, depth) {
+function renderBlocks(lines, place) {
   const elements = [];
   let at = 0;
   while (at < lines.length) {
     const end = blockEnd(lines, at);
-    if (lines[at].trim() !== "") elements.push(renderBlock(lines.slice(at, end), depth));
+    if (lines[at].trim() !== "") elements.push(renderBlock(lines.slice(at, end), place));
     at = end;
   }
   return elements;
@@ -83,9 +100,9 @@ function blockEnd(lines, at) {
   return kindOf(lines, at)[2](lines, at);
 }
 
-function renderBlock(lines, depth) {
-  if (depth > MAX_DEPTH) return h("p", {}, lines.join("\n"));
-  return RENDERERS[kindOf(lines, 0)[0]](lines, depth);
+function renderBlock(lines, place) {
+  if (place.depth > MAX_DEPTH) return h("p", {}, lines.join("\n"));
+  return RENDERERS[kindOf(lines, 0)[0]](lines, place);
 }
 
 const RENDERERS = {
@@ -96,19 +113,19 @@ const RENDERERS = {
     const code = body.map((line) => dedent(line, indent.length)).join("\n");
     return codeBlock(code, info.trim().split(/\s+/)[0].toLowerCase());
   },
-  heading(lines) {
+  heading(lines, place) {
     const [, marks, text = ""] = HEADING.exec(lines[0]);
     const words = text.replace(/(?:^|[ \t]+)#+[ \t]*$/, "");
-    return h(`h${Math.min(6, marks.length + 2)}`, {}, inline(words.trim()));
+    return h(headingTag(marks.length, place), {}, inline(words.trim()));
   },
   rule: () => h("hr"),
-  quote(lines, depth) {
+  quote(lines, place) {
     return h(
       "blockquote",
       {},
       renderBlocks(
         lines.map((line) => line.replace(QUOTE, "")),
-        depth + 1,
+        deeper(place),
       ),
     );
   },
@@ -123,12 +140,12 @@ const RENDERERS = {
       "",
     );
   },
-  paragraph(lines) {
+  paragraph(lines, place) {
     const underline = lines.length > 1 ? UNDERLINE.exec(lines.at(-1)) : null;
     const text = (underline ? lines.slice(0, -1) : lines)
       .map((line) => line.trimStart())
       .join("\n");
-    const tag = underline ? (underline[1][0] === "=" ? "h3" : "h4") : "p";
+    const tag = underline ? headingTag(underline[1][0] === "=" ? 1 : 2, place) : "p";
     return h(tag, {}, inline(text.trimEnd()));
   },
 };
@@ -222,7 +239,7 @@ function indentOf(line) {
   return wide.length - wide.trimStart().length;
 }
 
-function renderList(lines, depth) {
+function renderList(lines, place) {
   const first = ITEM.exec(lines[0]);
   const bullet = bulletOf(first);
   const items = [];
@@ -238,14 +255,14 @@ function renderList(lines, depth) {
     }
   }
   const loose = lines.some((line) => line.trim() === "");
-  const children = items.map((item) => h("li", {}, itemChildren(item, loose, depth)));
+  const children = items.map((item) => h("li", {}, itemChildren(item, loose, place)));
   const start = Number.parseInt(first[2], 10);
   if (Number.isNaN(start)) return h("ul", {}, children);
   return h("ol", { start: start === 1 ? null : start }, children);
 }
 
-function itemChildren(lines, loose, depth) {
-  const elements = renderBlocks(lines, depth + 1);
+function itemChildren(lines, loose, place) {
+  const elements = renderBlocks(lines, deeper(place));
   const unwrap = (element) => (element.tagName === "P" ? [...element.childNodes] : element);
   return loose ? elements : elements.flatMap(unwrap);
 }

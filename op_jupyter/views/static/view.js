@@ -9,7 +9,7 @@ import { activity, capital, Header, outcomeNote } from "./header.js";
 import { icon } from "./icons.js";
 import { leaveNotebook } from "./leave.js";
 import { MarkdownBox } from "./markdown.js";
-import { ANSWER_WORDS } from "./words.js";
+import { ANSWER_WORDS, lookup } from "./words.js";
 
 const KERNEL_PATIENCE_MS = 2500;
 const TWICE_MS = 1000;
@@ -280,20 +280,16 @@ class TurnView {
       done: ["ok", "opv-ok", "done: ", "opv-done"],
       in_progress: ["now", "opv-run", "in progress: ", "opv-now"],
     };
-    const done = steps.filter((step) => (looks[step.status] ?? [])[0] === "ok").length;
+    const todo = ["todo", "opv-off", "to do: ", null];
+    const lookedUp = steps.map(({ text, status }) => [text, lookup(looks, status, todo)]);
+    const done = lookedUp.filter(([, [name]]) => name === "ok").length;
     replace(
       this.plan,
       h("p", { class: "opv-label" }, icon("list"), `Plan, ${done} of ${steps.length}`),
       h(
         "ol",
         {},
-        steps.map(({ text, status }) => {
-          const [name, tone, spoken, className] = looks[status] ?? [
-            "todo",
-            "opv-off",
-            "to do: ",
-            null,
-          ];
+        lookedUp.map(([text, [name, tone, spoken, className]]) => {
           return h(
             "li",
             { class: className },

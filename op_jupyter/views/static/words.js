@@ -17,9 +17,13 @@ const LOOKS = {
   expired: { icon: "expired", word: "expired", tone: "off" },
 };
 
+// What `table` says of `key`; a key may be any text, also the name of something that objects have.
+export function lookup(table, key, otherwise) {
+  return Object.hasOwn(table, key) ? table[key] : otherwise;
+}
+
 export function lookOf(status) {
-  if (Object.hasOwn(LOOKS, status)) return LOOKS[status];
-  return { icon: "todo", word: String(status || "unknown"), tone: "off" };
+  return lookup(LOOKS, status, { icon: "todo", word: String(status || "unknown"), tone: "off" });
 }
 
 export const ANSWER_WORDS = {
