@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_settings
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.recording import Folders
-from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.core.redact import Redacts
 from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.base import Provider
@@ -150,7 +151,7 @@ class Replay:
     cassette: Cassette
     mode: ReplayMode
     folders: Folders
-    redactor: Redactor
+    redactor: Redacts
     decisions: RecordedDecisions
     why: str = ""
 
@@ -181,7 +182,7 @@ def open_replay(chosen: Settings, *, workspace: Path, beside: Path | None = None
     if mode == "auto" and _in_ci(os.environ):
         mode, why = "replay", "replay=auto asks nothing where CI is set"
     folders = _folders(chosen, workspace)
-    redactor = Redactor(secrets_of(os.environ))
+    redactor = Cleaner()  # a notebook may set keys while it records
     decisions = RecordedDecisions(cassette, mode, folders=folders, redactor=redactor)
     return Replay(cassette, mode, folders, redactor, decisions, why)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 MARK: Final = "[redacted]"
@@ -57,6 +57,16 @@ def is_secret_name(name: str) -> bool:
 def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The values in *environ* whose names say that they are secret."""
     return tuple(value for name, value in environ.items() if is_secret_name(name))
+
+
+class Redacts(Protocol):
+    """Whatever takes secrets out, those of one moment or those of now."""
+
+    def text(self, text: str) -> str:
+        """*text* with every secret replaced."""
+
+    def json(self, value: T) -> T:
+        """The JSON *value*, treated alike."""
 
 
 class Redactor:

@@ -28,7 +28,7 @@ from op_jupyter.core.recording import (
     request_key,
 )
 from op_jupyter.core.recording_diff import difference, nearest, title
-from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.core.redact import Redactor, Redacts, secrets_of
 from op_jupyter.errors import ConfigurationError, CorruptRecord, RecordingMissing
 from op_jupyter.providers.base import Capabilities, Provider
 
@@ -107,7 +107,7 @@ class RecordedProvider:
         *,
         folders: Folders,
         name: str | None = None,
-        redactor: Redactor | None = None,
+        redactor: Redacts | None = None,
         model: str | None = None,
         why: str = "",
     ) -> None:

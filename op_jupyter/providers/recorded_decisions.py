@@ -9,7 +9,7 @@ from typing import Any, Final
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.core.recording import Folders, map_texts
-from op_jupyter.core.redact import Redactor
+from op_jupyter.core.redact import Redactor, Redacts
 from op_jupyter.providers.recorded import Cassette, ReplayMode
 
 _BY_A_PERSON: Final = frozenset({"click", "stdin", "terminal", "handler"})
@@ -24,7 +24,7 @@ class RecordedDecisions:
         mode: ReplayMode,
         *,
         folders: Folders,
-        redactor: Redactor | None = None,
+        redactor: Redacts | None = None,
     ) -> None:
         self._cassette = cassette
         self._mode = mode

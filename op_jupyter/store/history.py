@@ -229,11 +229,17 @@ class History:
         current: bytes | None = tip
         while current is not None and current != target:
             commit = self._commits.read(current)
-            turns = [self._dag.turns.get(turn_id) for turn_id in turn_ids(commit)]
-            if any(turn is not None and turn.kind != "call" for turn in turns):
+            if any(map(self._is_on_a_line, turn_ids(commit))):
                 return True
             current = commit.parents[0] if commit.parents else None
         return current is None
+
+    def _is_on_a_line(self, turn_id: str) -> bool:
+        """Whether a turn made a line longer: no bare call, nor one that was killed at once."""
+        turn = self._dag.turns.get(turn_id)
+        if turn is None or turn.kind == "call":
+            return False
+        return any(node.turn_id == turn_id for node in self._dag)
 
     def _commit_of(self, node_id: str | None) -> bytes | None:
         """The commit of the turn *node_id* belongs to, or of the nearest one before it."""
