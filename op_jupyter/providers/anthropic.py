@@ -26,6 +26,7 @@ from op_jupyter.errors import (
     ProviderTimeout,
 )
 from op_jupyter.providers.base import Capabilities
+from op_jupyter.providers.live import check_live
 from op_jupyter.providers.profile import EndpointProfile
 from op_jupyter.providers.request_body import request_body
 from op_jupyter.providers.response_assembly import Assembly
@@ -103,6 +104,7 @@ class AnthropicProvider:
         return self._profile
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
+        check_live(self._profile.name)
         client = await self._ready_client()
         schema = self._native_schema(request.response_schema)
         body = self._adapt(request_body(request, self._profile, schema))

@@ -43,6 +43,7 @@ from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
 from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
 from op_jupyter.providers.claude_tools import OWN_TOOLS
 from op_jupyter.providers.lifeline import Lifeline
+from op_jupyter.providers.live import check_live
 from op_jupyter.providers.profile import DEFAULT_MODEL, EndpointProfile
 from op_jupyter.providers.request_body import without_surrogates
 from op_jupyter.providers.service_errors import ErrorAnswer, provider_error
@@ -167,6 +168,7 @@ class ClaudeCodeProvider:
     # --- asking ---------------------------------------------------------------------------
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
+        check_live("Claude Code")
         where = request.continuation
         if where is None:  # a single question, without the engine
             where = Continuation(f"single-{uuid4().hex}", str(Path.cwd()), lasting=False)

@@ -11,6 +11,7 @@ from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.errors import ContextOverflow, InvalidRequest
 from op_jupyter.providers.anthropic import AnthropicProvider
 from op_jupyter.providers.base import Capabilities
+from op_jupyter.providers.live import check_live
 from op_jupyter.providers.local_format import stream_format
 from op_jupyter.providers.local_profile import CONTEXT_TOKENS, endpoint, prepare
 from op_jupyter.providers.local_server import shared_server
@@ -51,6 +52,7 @@ class LocalProvider:
         return _CAPABILITIES
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta]:
+        check_live("the local model")
         client = await self._connected()
         if request.response_schema is not None and not request.tools:
             try:

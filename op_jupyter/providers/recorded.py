@@ -31,6 +31,7 @@ from op_jupyter.core.recording_diff import difference, nearest, title
 from op_jupyter.core.redact import Redactor, Redacts, secrets_of
 from op_jupyter.errors import ConfigurationError, CorruptRecord, RecordingMissing
 from op_jupyter.providers.base import Capabilities, Provider
+from op_jupyter.providers.live import RECORD_WITH
 
 ReplayMode: TypeAlias = Literal["record", "replay", "auto", "off"]
 """What is done with a request.
@@ -212,7 +213,7 @@ class RecordedProvider:
 
     def _missing(self, canonical: Mapping[str, Any]) -> RecordingMissing:
         what = f"{self._cassette.name} has no recording of this request ({title(canonical)})"
-        how = "record it with --replay record"
+        how = f"record it with {os.environ.get(RECORD_WITH) or '--replay record'}"
         if self._why:
             how = f"{self._why}; {how}"
         closest = nearest(canonical, self._cassette.requests())
