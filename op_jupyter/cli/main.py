@@ -75,6 +75,7 @@ def parser() -> CommandParser:
     _declare_reading(commands)
     _declare_keeping(commands)
     _declare_exchanging(commands)
+    _declare_cassettes(commands)
     _declare_installing(commands)
     _declare_help(commands)
     return top
@@ -224,6 +225,43 @@ def _declare_exchanging(commands: Commands) -> None:
     import_.add_argument("path", type=Path, metavar="PATH", help="the document or the folder")
     import_.add_argument("--id", metavar="ID", help="its id here (default: the one it had)")
     add_json(import_)
+
+
+def _declare_cassettes(commands: Commands) -> None:
+    cassette = commands.group("cassette", "recorded model calls, which notebooks and tests play")
+    list_ = cassette.add("list", _cassette_list, "list cassettes, and how much is in each")
+    list_.add_argument(
+        "paths", type=Path, nargs="*", metavar="PATH", help="cassettes or folders (default: here)"
+    )
+    show = cassette.add("show", _cassette_show, "show what is recorded in a cassette")
+    show.add_argument("path", type=Path, metavar="CASSETTE", help="the file")
+    show.add_argument("--request", metavar="KEY", help="this request and its replies, in full")
+    for name, command, summary in (
+        ("check", _cassette_check, "play notebooks, and say which recordings they do not use"),
+        ("prune", _cassette_prune, "play notebooks, and drop the recordings that they do not use"),
+    ):
+        made = cassette.add(name, command, summary)
+        made.add_argument(
+            "paths", type=Path, nargs="+", metavar="PATH", help="the notebooks, or a cassette"
+        )
+        made.add_argument(
+            "--run", metavar="COMMAND", help="what plays the cassette, where no notebook does"
+        )
+    record = cassette.add(
+        "record",
+        _cassette_record,
+        "run a notebook live, and keep its outputs, model calls and decisions",
+        "Cards and questions are asked here. When a cell fails, everything stays as it was.",
+    )
+    record.add_argument("path", type=Path, metavar="NOTEBOOK", help="the notebook")
+    record.add_argument("--yes", action="store_true", help="allow what every card asks for")
+    record.add_argument(
+        "--answer",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="answer a question of the program's; once for each, in order",
+    )
 
 
 def _declare_installing(commands: Commands) -> None:
@@ -378,6 +416,36 @@ def _import(args: argparse.Namespace) -> None:
     from op_jupyter.cli.exchange import import_session
 
     import_session(args.path, args.id, as_json=args.json)
+
+
+def _cassette_list(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import cassette
+
+    cassette.list_cassettes(args.paths or [Path()])
+
+
+def _cassette_show(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import cassette
+
+    cassette.show(args.path, args.request)
+
+
+def _cassette_check(args: argparse.Namespace) -> int:
+    from op_jupyter.cli import cassette
+
+    return cassette.check(args.paths, args.run)
+
+
+def _cassette_prune(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import cassette
+
+    cassette.prune(args.paths, args.run)
+
+
+def _cassette_record(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import cassette
+
+    cassette.record(args.path, yes=args.yes, answers=args.answer)
 
 
 def _kernel_install(args: argparse.Namespace) -> None:

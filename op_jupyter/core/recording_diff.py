@@ -27,7 +27,7 @@ def nearest(
 
 def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """The changed words as a unified diff, cut to what a person reads."""
-    lines = _changed_lines(list(_lines(recorded)), list(_lines(wanted)))
+    lines = _changed_lines(list(request_lines(recorded)), list(request_lines(wanted)))
     shown = [line[:_LONGEST_LINE] for line in lines[:_MOST_LINES]]
     if len(lines) > _MOST_LINES:
         shown.append(f"… and {len(lines) - _MOST_LINES} more changed lines")
@@ -43,7 +43,7 @@ def title(request: Mapping[str, Any]) -> str:
 
 
 def _words(request: Mapping[str, Any]) -> Counter[str]:
-    return Counter(word for line in _lines(request) for word in line.split())
+    return Counter(word for line in request_lines(request) for word in line.split())
 
 
 def _likeness(words: Counter[str], others: Counter[str]) -> float:
@@ -51,7 +51,7 @@ def _likeness(words: Counter[str], others: Counter[str]) -> float:
     return sum((words & others).values()) / total if total else 1.0
 
 
-def _lines(request: Mapping[str, Any]) -> Iterator[str]:
+def request_lines(request: Mapping[str, Any]) -> Iterator[str]:
     """*request* as lines of text, each with where it stands."""
     yield f"model: {request['model']}"
     yield from _prefixed("system", request["system"].splitlines())
@@ -62,6 +62,11 @@ def _lines(request: Mapping[str, Any]) -> Iterator[str]:
             yield from _prefixed(message["role"], _block_lines(block))
     if "response_schema" in request:
         yield f"format: {canonical_json(request['response_schema'])}"
+
+
+def reply_lines(content: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The content of a recorded reply as lines of text."""
+    return (line for block in content for line in _block_lines(block))
 
 
 def _prefixed(where: str, lines: Iterable[str]) -> Iterator[str]:

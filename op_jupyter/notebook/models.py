@@ -107,8 +107,12 @@ class Service:
         Raises:
             ConfigurationError, CorruptRecord: there is no usable cassette for a replay.
         """
-        replay = self._replay()
-        return None if replay is None else replay.decisions
+        return None if self.replay is None else self.replay.decisions
+
+    @property
+    def replay(self) -> bootstrap.Replay | None:
+        """What is recorded or replayed; raises as `decisions` does."""
+        return self._replay()
 
 
 class Services:

@@ -58,10 +58,13 @@ class FileCassette:
         self._refresh()
         self._played: Counter[str] = Counter()
         self._fresh: set[str] = set()
+        self._used: Counter[str] = Counter()
+        self._travelled = False
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The same file, read anew."""
+        self._travelled = True
         return FileCassette, (self._path, self._log)
 
     @property
@@ -79,6 +82,15 @@ class FileCassette:
         with self._lock:
             self._refresh()
             return self._contents
+
+    @property
+    def used(self) -> Mapping[str, int] | None:
+        """How many recordings of each key this object played or made.
+
+        None: it was sent to other processes as well, which do not tell.
+        """
+        with self._lock:
+            return None if self._travelled else dict(self._used)
 
     def keep_only(self, used: Mapping[str, int]) -> None:
         """Drop each reply and answer but the first *used* ones of its key, and what is empty."""
@@ -160,6 +172,7 @@ class FileCassette:
         self._note(key, len(items) - 1)
 
     def _note(self, key: str, position: int) -> None:
+        self._used[key] = max(self._used[key], position + 1)
         if self._log is not None:
             with self._explained():
                 add_line(self._log, self._path, key, position)

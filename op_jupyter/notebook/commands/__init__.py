@@ -15,6 +15,7 @@ from op_jupyter.notebook.commands import (
     line,
     offers,
     permissions,
+    recordings,
     sessions,
 )
 from op_jupyter.notebook.commands.base import Command, Said, command
@@ -99,6 +100,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         permissions.reject,
     ),
     "What a turn works with": (offers.model, offers.provider, offers.tools, offers.cost),
+    "Recordings": (recordings.cassette,),
     "Help": (show_help,),
 }
 COMMANDS: Final[dict[str, Command]] = {
