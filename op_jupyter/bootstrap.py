@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_settings
 from op_jupyter.core.graph import Dag
@@ -21,7 +21,12 @@ from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.base import Provider
-from op_jupyter.providers.catalog import CLAUDE_CODE, ProviderChoice, resolve_provider
+from op_jupyter.providers.catalog import (
+    CLAUDE_CODE,
+    ProviderChoice,
+    known_providers,
+    resolve_provider,
+)
 from op_jupyter.providers.recorded import (
     Cassette,
     RecordedProvider,
@@ -33,6 +38,9 @@ from op_jupyter.store.cassette_use import VARIABLE as LOG_VARIABLE
 from op_jupyter.tools.skills import SkillFolders
 
 if TYPE_CHECKING:
+    from op_jupyter.core.permissions import PermissionMode
+    from op_jupyter.engine.asking import Asker
+    from op_jupyter.engine.attempt_host import AttemptHost
     from op_jupyter.engine.service import Service
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.store.base import Store
@@ -63,14 +71,18 @@ def default_store(root: Path | str | None = None, kernel_id: str | None = None) 
     return SessionStore(root or settings().get("home"), kernel_id=kernel_id)
 
 
-def default_service(store: Store | None = None) -> Service:
-    """What lists, reads, searches and exports the sessions of *store* (None: the default one)."""
+def default_service(store: Store | None = None, *, asker: Asker | None = None) -> Service:
+    """What works with the sessions of *store* (None: the default one).
+
+    *asker*: who is asked when its attempts need permission; None: whoever calls its `answer`.
+    """
     from op_jupyter.engine.service import Service
 
     store = default_store() if store is None else store
     root = store.root
     return Service(
         store,
+        host=lambda: _attempt_host(asker),
         searcher=None if root is None else lambda: _search_index(root),
         exporters={
             "md": lambda dag: str(_views().to_markdown(dag)),
@@ -78,6 +90,24 @@ def default_service(store: Store | None = None) -> Service:
             "json": _to_json,
             "ipynb": lambda dag: str(_views().to_notebook(dag)),
         },
+    )
+
+
+def _attempt_host(asker: Asker | None) -> AttemptHost:
+    from op_jupyter.engine.asking import ParkedAsker
+    from op_jupyter.engine.attempt_host import AttemptHost
+    from op_jupyter.engine.session_config import Limits
+
+    chosen = settings()
+    return AttemptHost(
+        create_runtime,
+        Limits(
+            known_providers(chosen.endpoints),
+            cast("PermissionMode", chosen.get("mode")),  # it has a default, and was checked
+            tuple(server.name for server in chosen.mcp_servers),
+        ),
+        chosen.mcp_servers,
+        asker or ParkedAsker(),
     )
 
 
@@ -124,6 +154,7 @@ def guard(session: AgentSession, chosen: Settings | None = None) -> None:
     session.user_rules = user_rules(chosen)
     session.allow_everything = chosen.allow_everything
     session.answer_timeout = chosen.answer_timeout
+    session.attempts_at_once = chosen.attempts_at_once
     session.protected = _protected(chosen, session.workspace)
     if chosen.allow_everything:
         log.warning(EVERYTHING)

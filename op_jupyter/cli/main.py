@@ -113,6 +113,18 @@ def _declare_running(commands: Commands) -> None:
         help="the session to go on with (default: a new one, whose id is printed)",
     ).completer = _session_ids  # type: ignore[attr-defined]  # where argcomplete looks for it
 
+    resume = commands.add(
+        "resume",
+        _resume,
+        "go on with a session here, by one prompt or in a conversation",
+        "The answer is streamed, and questions for permission are asked in the terminal; without "
+        "one, what has to ask is denied. Ctrl-C stops the turn; what it did is kept.",
+    )
+    add_session(resume, _session_ids)
+    resume.add_argument("prompt", nargs="?", metavar="PROMPT", help="the only one (default: ask)")
+    resume.add_argument("--shell", action="store_true", help="offer the shell to these turns")
+    add_json(resume, "the attempt and the reply as JSON, in place of the stream")
+
 
 def _declare_reading(commands: Commands) -> None:
     sessions = commands.add("sessions", _sessions, "list the stored sessions, newest first")
@@ -314,6 +326,12 @@ def _run_function(args: argparse.Namespace) -> None:
     from op_jupyter.cli.run import run
 
     run(args.target, args.arg, args.session)
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from op_jupyter.cli.resume import resume
+
+    return resume(args.id, args.prompt, shell=args.shell, as_json=args.json)
 
 
 def _local_install(args: argparse.Namespace) -> None:

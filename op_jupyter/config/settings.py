@@ -2,7 +2,7 @@
 
 Order: what the caller passes (traitlets, flags), the environment, the user's file, the default.
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
-``answer_timeout`` (seconds), ``[permissions] allow = [...], deny = [...]``,
+``answer_timeout`` (seconds), ``attempts_at_once``, ``[permissions] allow = [...], deny = [...]``,
 ``[skills] roots = [...]``, one ``[endpoints.NAME]`` for each model service, one ``[mcp.NAME]``
 (``command``, ``args``, ``env``) for each MCP server and one ``[prices."MODEL"]`` for each model
 whose tokens are to be counted in money.
@@ -37,6 +37,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "cassette": "OPENPROGRAM_CASSETTE",
     "mode": "OPENPROGRAM_MODE",
     "answer_timeout": "OPENPROGRAM_ANSWER_TIMEOUT",
+    "attempts_at_once": "OPENPROGRAM_ATTEMPTS_AT_ONCE",
 }
 ALLOW_EVERYTHING_ENV: Final = "OPENPROGRAM_ALLOW_EVERYTHING"
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,7 +47,11 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 _TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 _HERE: Final = "this notebook"
-DEFAULTS: Final[Mapping[str, str]] = {"replay": "off", "mode": "accept_edits"}
+DEFAULTS: Final[Mapping[str, str]] = {
+    "replay": "off",
+    "mode": "accept_edits",
+    "attempts_at_once": "4",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,11 @@ class Settings:
         """Seconds until a question that nobody answers is a denial; None: never."""
         text = self.get("answer_timeout")
         return None if text is None else float(text)
+
+    @property
+    def attempts_at_once(self) -> int:
+        """So many turns run at once in this process; a further one waits."""
+        return int(self.get("attempts_at_once") or DEFAULTS["attempts_at_once"])
 
     def get(self, name: str) -> str | None:
         """The value of *name*, or None when nothing sets it."""
@@ -172,12 +182,21 @@ def _everything(environ: Mapping[str, str]) -> bool:
 def _checked(name: str, value: Any, origin: str) -> str:
     if name == "answer_timeout":
         return _seconds(name, value, origin)
+    if name == "attempts_at_once":
+        return _number(name, value, origin)
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} from {origin} has to be text, not {value!r}")
     choices = CHOICES.get(name)
     if choices is not None and value not in choices:
         raise ConfigurationError(f"{name}={value!r} from {origin}: use {', '.join(choices)}")
     return value
+
+
+def _number(name: str, value: Any, origin: str) -> str:
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ConfigurationError(f"{name}={value!r} from {origin}: use a number from 1 on")
+    return text
 
 
 def _seconds(name: str, value: Any, origin: str) -> str:

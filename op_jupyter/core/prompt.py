@@ -19,6 +19,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
 
+from op_jupyter.core.attempts import SAID_BY, said_by
 from op_jupyter.core.compaction import (
     is_summary,
     kept_nodes,
@@ -170,7 +171,7 @@ def _news(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:
         line = dag.spine(shown.base) if shown.base is not None else []
         seen = next((i for i, node in enumerate(line) if node.id == shown.known), -1)
         prompts = (node for node in line[seen + 1 :] if node.role == "user")
-        told.extend(_user(*(block_from_json(b) for b in node.input)) for node in prompts)
+        told.extend(_spoken(node) for node in prompts)
         if shown.frames and shown.frames[-1].header:
             told.append(_user(TextBlock(shown.frames[-1].header)))
     told.extend(_input_messages(call))
@@ -236,10 +237,18 @@ def _spine_entries(dag: Dag, shown: Shown) -> Iterator[Entry]:
 
 def _line_entries(dag: Dag, node: Node, shown: Shown) -> Iterator[Entry]:
     if node.role == "user":
-        yield (_user(*(block_from_json(b) for b in node.input)),)
+        yield (_spoken(node),)
     elif node.role == "llm" and _finished(node, shown.as_of):
         yield _exchange(dag, node, shown.as_of)
     yield from _direct_entries(dag.followers(node.id), dag, shown)
+
+
+def _spoken(node: Node) -> Message:
+    """A prompt, or a message that somebody else left in the conversation, with who said it."""
+    blocks = [block_from_json(b) for b in node.input]
+    if SAID_BY not in node.metadata:
+        return _user(*blocks)
+    return _user(TextBlock(f"[message of role {said_by(node)}]\n"), *blocks)
 
 
 def _direct_entries(nodes: Iterable[Node], dag: Dag, shown: Shown) -> Iterator[Entry]:

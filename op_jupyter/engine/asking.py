@@ -7,13 +7,14 @@ through `AgentSession.resolve_permission`.  The first answer wins, the other is 
 from __future__ import annotations
 
 import asyncio
+import json
 import select
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
-from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
 from op_jupyter.core.questions import (
     BadAnswer,
     Question,
@@ -62,7 +63,10 @@ class Asker(Protocol):
 class HeadlessAsker:
     """Nobody is there."""
 
-    interactive = False
+    @property
+    def interactive(self) -> bool:
+        """Nobody can answer."""
+        return False
 
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """Deny, and say which rule would have allowed it."""
@@ -98,6 +102,39 @@ class ScriptAsker(HeadlessAsker):
             return await asyncio.to_thread(ask_in_text, question, "terminal", read, check)
         finally:
             read.call_off()
+
+
+class TerminalAsker(ScriptAsker):
+    """A person at a terminal, who is asked for permission there, too."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether both ends of the terminal are a person's."""
+        return has_terminal()
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """Ask on the terminal."""
+        if not self.interactive:
+            return await super().decide(request)
+        read = _TerminalReader()
+        try:
+            return await asyncio.to_thread(ask_by_text, request, "terminal", read)
+        finally:
+            read.call_off()
+
+
+class ParkedAsker(HeadlessAsker):
+    """Whoever follows the session answers, in their time: `AgentSession.resolve_permission`."""
+
+    @property
+    def interactive(self) -> bool:
+        """Somebody can, later."""
+        return True
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """Wait for it."""
+        await asyncio.Event().wait()
+        raise AssertionError("nothing ends that wait but being called off")
 
 
 NOBODY: Final = (
@@ -190,3 +227,53 @@ def _read_fields(question: Question, prompt: str, read: Callable[[str], str]) ->
                 break
         prompt = ""
     return said
+
+
+_ANSWERS: Final[dict[str, Answer]] = {
+    "y": "allow",
+    "yes": "allow",
+    "s": "allow_session",
+    "session": "allow_session",
+    "n": "deny",
+    "no": "deny",
+    "": "deny",
+}
+
+
+def ask_by_text(
+    request: PermissionRequest, how: str, read: Callable[[str], str]
+) -> PermissionAnswer:
+    """Ask on one line: y, n, s, or a sentence for the model."""
+    try:
+        said = read(permission_question(request)).strip()
+    except EOFError:
+        return PermissionAnswer("deny", how)
+    answer = _ANSWERS.get(said.lower())
+    if answer is None:
+        return PermissionAnswer("deny_message", how, message=said)
+    if answer == "allow_session" and not request.rule:
+        answer = "allow"
+    return PermissionAnswer(answer, how)
+
+
+def permission_question(request: PermissionRequest) -> str:
+    """Everything that the card shows, as text."""
+    lines = [f"Permission: {request.tool}", f"  {request.reason}"]
+    lines += [f"  ! {danger}" for danger in request.dangers]
+    lines += [f"  | {line}" for line in _arguments(request).split("\n")]
+    if request.undo:
+        lines.append(f"  {request.undo}")
+    session = f"s = allow for this session ({request.rule}), " if request.rule else ""
+    lines.append(f"y = allow once, {session}n = deny, or tell the model why not")
+    return "\n".join(lines) + "\n[y/N] "
+
+
+def _arguments(request: PermissionRequest) -> str:
+    display: Any = request.display
+    match display.get("kind"):
+        case "code":
+            return str(display["code"])
+        case "diff":
+            return str(display["diff"])
+        case _:
+            return json.dumps(dict(request.arguments), indent=2, ensure_ascii=False)

@@ -7,14 +7,20 @@ lock; of a session that this process has open, it sees what is going on.
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from op_jupyter.core.attempts import (
+    OTHER_ROLES,
+    SAID_BY,
     Attempt,
     AttemptStatus,
     Message,
@@ -23,11 +29,24 @@ from op_jupyter.core.attempts import (
     messages_of,
 )
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.turn import Phase
-from op_jupyter.engine import registry
+from op_jupyter.core.messages import TextBlock, block_to_json
+from op_jupyter.core.nodes import Node
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.turn import Outcome, Phase
+from op_jupyter.core.updates import Envelope, clip
+from op_jupyter.engine import loop, registry
 from op_jupyter.engine.event_bus import EventBus
-from op_jupyter.engine.session import AgentSession
-from op_jupyter.errors import SessionActive, UsageError
+from op_jupyter.engine.session import AgentSession, stored_outcome
+from op_jupyter.engine.watch import Watches
+from op_jupyter.errors import (
+    Busy,
+    EmptyInput,
+    PermissionNotPending,
+    SessionActive,
+    StoreError,
+    TurnNotActive,
+    UsageError,
+)
 from op_jupyter.store.base import OpenSession, SearchHit, SessionInfo, Store
 from op_jupyter.store.interchange import Imported, import_path
 from op_jupyter.store.summary import session_named, unknown_session
@@ -37,11 +56,15 @@ ALL: Final = 1_000_000
 SUB_AGENT: Final = "agent"
 """The ``source`` of sub-agents' sessions, which lists leave out unless asked for them."""
 MAX_QUERY_CHARS: Final = 1_000
+CLOSE_SECONDS: Final = 10.0
 
 _LIVE: Final[Mapping[Phase, AttemptStatus]] = {
     Phase.PENDING: "pending",
     Phase.WAITING_PERMISSION: "waiting_user",
 }
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.attempt_host import AttemptHost
 
 
 class Searcher(Protocol):
@@ -50,12 +73,30 @@ class Searcher(Protocol):
     def search(self, query: str, limit: int = 20) -> list[SearchHit]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was stored; *attempt_id*: of what answers it, None when nothing does."""
+
+    message_id: str
+    attempt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """An attempt that this service began, and who waits for its end."""
+
+    session_id: str
+    job: loop.Job[Outcome]
+
+
 class Service:
     """Sessions of one store.  Safe to use from any thread, but not on the background loop.
 
     Args:
         searcher: makes it when it is first wanted; None: this store cannot be searched.
         exporters: by the name of their format.
+        host: lends attempts what they need, when the first is wanted; None: `send_message` can
+            start none.
 
     Attributes:
         bus: what happens in the sessions that this process works in.
@@ -65,6 +106,7 @@ class Service:
         self,
         store: Store,
         *,
+        host: Callable[[], AttemptHost] | None = None,
         searcher: Callable[[], Searcher] | None = None,
         exporters: Mapping[str, Exporter] | None = None,
         clock: Callable[[], float] = time.time,
@@ -73,6 +115,10 @@ class Service:
         self.bus = EventBus(clock)
         self._searcher = None if searcher is None else cache(searcher)
         self._exporters = exporters or {}
+        self._host = None if host is None else cache(host)
+        self._watches = Watches(self.bus)
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.Lock()
 
     # -- finding sessions
 
@@ -199,13 +245,187 @@ class Service:
         """
         return import_path(self.store, path, session_id)
 
+    # -- attempts
+
+    def send_message(
+        self,
+        session_id: str,
+        content: str,
+        role: str = "user",
+        *,
+        include_shell_tools: bool = False,
+    ) -> Sent:
+        """Say something in a session; returns before the attempt that answers it ends.
+
+        By then the message and the attempt are stored.  What is said by another *role* than
+        ``user`` starts no attempt.
+
+        Args:
+            include_shell_tools: offer the shell, for this attempt alone.
+
+        Raises:
+            UnknownSession: there is no such session.
+            EmptyInput, UsageError: there is no text, or the role is none.
+            Busy: an attempt of this session still runs.
+            SessionLocked: another process works in it.
+            StoreError: the message could not be stored; nothing runs.
+        """
+        if not content.strip():
+            raise EmptyInput("the message is empty; write what the agent should do")
+        if role not in ("user", *OTHER_ROLES):
+            raise UsageError(f"role {role!r:.40}: use user, {', '.join(OTHER_ROLES)}")
+        self._check_known(session_id)
+        session = registry.acquire(self.store, session_id)
+        try:
+            if role != "user":
+                return self._note(session, content, role)
+            return self._begin(session, content, shell=include_shell_tools)
+        finally:
+            registry.release(session)
+
+    def cancel_current(self, session_id: str) -> bool:
+        """Have the attempt that runs in a session stop; False: none runs in this process."""
+        here = self._live(session_id)
+        active = None if here is None else here.active_turn_id
+        if here is None or active is None:
+            return False
+        try:
+            loop.run_sync(here.cancel_turn, active)
+        except TurnNotActive:
+            return False  # it has just ended
+        return True
+
+    def wait(
+        self, session_id: str, attempt_id: str, timeout: float | None = None
+    ) -> Outcome | None:
+        """How an attempt ended; None: it still runs after *timeout* seconds, or elsewhere.
+
+        Raises:
+            TurnNotActive: the session has no such attempt.
+        """
+        running = self._running.get(attempt_id)
+        if running is None:
+            dag = self.graph(session_id)
+            turn = dag.turns.get(attempt_id)
+            if turn is None:
+                raise TurnNotActive(f"session {session_id!r} has no attempt {attempt_id!r:.80}")
+            return None if turn.status == "running" else stored_outcome(dag, turn)
+        try:
+            return running.job.future.result(timeout)
+        except TimeoutError:
+            return None
+
+    def pending(self, session_id: str) -> list[PermissionRequest]:
+        """The questions for permission that wait for `answer`."""
+        here = self._live(session_id)
+        return [] if here is None else here.pending_cards()
+
+    def answer(self, session_id: str, call_id: str, answer: PermissionAnswer) -> None:
+        """Answer one of them.
+
+        Raises:
+            PermissionNotPending: no such call waits.
+        """
+        here = self._live(session_id)
+        card = next((card for card in self.pending(session_id) if card.id == call_id), None)
+        if here is None or card is None:
+            raise PermissionNotPending(f"no card for call {call_id!r:.80} waits for an answer")
+        loop.run_sync(here.resolve_permission, card.turn_id, call_id, answer)
+
+    def watch(self, session: AgentSession) -> Callable[[], None]:
+        """Tell the bus of a session that somebody else runs; returns what ends that."""
+        self._watches.begin(session)
+        return lambda: self._watches.end(session)
+
+    def close(self) -> None:
+        """Cancel what runs, wait a little for its end, and give everything back."""
+        with self._lock:
+            running = list(self._running.values())
+        for each in running:
+            self.cancel_current(each.session_id)
+        ends = [each.job.future for each in running]
+        concurrent.futures.wait(ends, timeout=CLOSE_SECONDS)
+        if self._host is not None and self._host.cache_info().currsize:
+            self._host().close()
+
+    def _begin(self, session: AgentSession, content: str, *, shell: bool) -> Sent:
+        host = self._attempt_host()
+        config = host.checked(session.dag.meta.get("config") or {})
+        if (active := session.active_turn_id) is not None:
+            raise Busy(
+                f"attempt {active} still runs in session {session.session_id!r}; wait for it or "
+                "cancel it",
+                turn_id=active,
+            )
+        start, warnings = host.start_of(session, content, config, shell=shell)
+        for warning in warnings:
+            self.bus.publish(session.session_id, "mcp.warning", {"message": warning})
+        if config.mode is not None and config.mode != session.permission_mode:
+            loop.run_sync(session.set_permission_mode, config.mode)
+        if not session.dag.meta.get("title"):
+            session.recorder.set_meta(title=session.recorder.clean(clip(content)))
+        held = registry.acquire(self.store, session.session_id)
+        self._watches.begin(held)
+        stored = _Stored(held)
+        try:
+            attempt_id = loop.run_sync(held.start_turn, start).turn_id
+        except BaseException:
+            stored.close()
+            self._let_go(held)
+            raise
+        with self._lock:
+            job = loop.submit(self._see_to_end, held, attempt_id)
+            self._running[attempt_id] = _Running(session.session_id, job)
+        job.future.add_done_callback(lambda _: self._running.pop(attempt_id, None))
+        return Sent(stored.message_id(attempt_id), attempt_id)
+
+    async def _see_to_end(self, session: AgentSession, turn_id: str) -> Outcome:
+        """Wait for the end of the attempt, then let its session go."""
+        try:
+            return await session.wait(turn_id)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._let_go, session))
+
+    def _let_go(self, session: AgentSession) -> None:
+        self._watches.end(session)
+        registry.release(session)
+
+    def _note(self, session: AgentSession, content: str, role: str) -> Sent:
+        node = session.recorder.append(
+            Node(
+                id=session.new_id("message"),
+                role="user",
+                name=role,
+                input=[block_to_json(TextBlock(content))],
+                status="completed",
+                predecessor=session.dag.head,
+                metadata={SAID_BY: role, "label": clip(content)},
+            ),
+            advance_head=True,
+        )
+        said = {"message_id": node.id, "role": role, "content": content}
+        self.bus.publish(session.session_id, "message.received", said)
+        return Sent(node.id)
+
+    def _attempt_host(self) -> AttemptHost:
+        if self._host is None:
+            raise UsageError("this service only reads sessions; it can start no attempt")
+        return self._host()
+
     # -- keeping them in order
 
     def create_session(
         self, title: str = "", config: Mapping[str, Any] | None = None, **meta: Any
     ) -> str:
-        """Make a session and return its id."""
-        session_id = self.store.create_session(title=title, config=dict(config or {}), **meta)
+        """Make a session, durably, and return its id.
+
+        Raises:
+            UsageError: *config* holds what a session may not set; names the keys.
+        """
+        if config:
+            self._attempt_host().checked(config)
+        session_id = self.store.create_session(title=title, source="service", **meta)
+        self._set_meta(session_id, config=dict(config or {}))  # and with it, it is on disk
         self.bus.publish(session_id, "session.created", {"title": title})
         return session_id
 
@@ -256,9 +476,12 @@ class Service:
     def _live(self, session_id: str) -> AgentSession | None:
         return registry.live(self.store, session_id)
 
-    def _set_meta(self, session_id: str, **fields: Any) -> None:
+    def _check_known(self, session_id: str) -> None:
         if not self.store.exists(session_id):
-            self.get_session(session_id)  # says what is there
+            self.get_session(session_id)  # says which ids look alike
+
+    def _set_meta(self, session_id: str, **fields: Any) -> None:
+        self._check_known(session_id)
         session = registry.acquire(self.store, session_id)
         try:
             session.recorder.set_meta(**fields)
@@ -269,3 +492,41 @@ class Service:
 def _live_status(here: AgentSession | None, turn_id: str) -> AttemptStatus | None:
     turn = None if here is None else here.active_turn
     return None if turn is None or turn.id != turn_id else _LIVE.get(turn.phase)
+
+
+class _Stored:
+    """Waits until the prompt of a turn is stored, or its turn ended before."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._told: dict[str, concurrent.futures.Future[str]] = {}
+        self.close = session.subscribe(self._listen)
+
+    def _listen(self, envelope: Envelope) -> None:
+        turn_id, data = envelope.turn_id, envelope.update.data
+        if turn_id is None:
+            return
+        match envelope.update.kind:
+            case "node_appended" if data["kind"] == "user":
+                self._tell(turn_id, data["id"])
+            case "turn_finished":
+                self._tell(turn_id, StoreError(f"the message was not stored: {data['message']}"))
+
+    def _tell(self, turn_id: str, what: str | StoreError) -> None:
+        future = self._told.setdefault(turn_id, concurrent.futures.Future())
+        if not future.done():
+            if isinstance(what, str):
+                future.set_result(what)
+            else:
+                future.set_exception(what)
+
+    def message_id(self, turn_id: str) -> str:
+        """The node of the prompt.
+
+        Raises:
+            StoreError: it could not be stored.
+        """
+        try:
+            return self._told.setdefault(turn_id, concurrent.futures.Future()).result()
+        finally:
+            self.close()

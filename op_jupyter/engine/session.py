@@ -41,6 +41,7 @@ from op_jupyter.engine.policy import Bounds
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.engine.recorder import Recorder
+from op_jupyter.engine.slots import AT_ONCE
 from op_jupyter.engine.trace import Trace
 from op_jupyter.engine.turn_runner import COMPACTION, run_compaction, run_turn
 from op_jupyter.errors import (
@@ -125,6 +126,7 @@ class AgentSession:
         user_rules: permission rules of the user's own configuration.
         allow_everything: the switch of this process: what no rule denies runs without asking.
         answer_timeout: seconds until a card that nobody answers is a denial; None: never.
+        attempts_at_once: so many turns of this process run, before one of this session waits.
         store_path: the session's folder, which no tool may write; None in memory.
         protected: what else no tool may write: skill folders, the user's settings.
         trace: where spans of its calls go.
@@ -159,6 +161,7 @@ class AgentSession:
         self.allow_everything = False
         self.sandbox = NO_SANDBOX
         self.answer_timeout: float | None = None
+        self.attempts_at_once = AT_ONCE
         self.store_path: Path | None = None
         self.protected: tuple[Path, ...] = ()
         self.trace = Trace(store.session_id)

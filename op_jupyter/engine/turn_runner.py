@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -17,9 +17,12 @@ from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.skills import sent_text
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Update, clip
+from op_jupyter.engine.artifacts import metrics_of
 from op_jupyter.engine.compaction import CompactionStart, write_summary
+from op_jupyter.engine.context import current_frame
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn
 from op_jupyter.engine.retry import last_error
+from op_jupyter.engine.slots import PROCESS
 from op_jupyter.engine.steps import Plan, Progress, code_of, run_steps
 from op_jupyter.engine.tool_call import TurnEnd
 from op_jupyter.errors import (
@@ -76,7 +79,8 @@ async def _outcome(
             world=start.world,
             own_tools=len(start.tools) > 0,
         )
-        await run_steps(plan, (), progress)
+        async with _place(session, turn):
+            await run_steps(plan, (), progress)
     except asyncio.CancelledError:
         return _ended(progress, "cancelled", None, "the turn was cancelled")
     except TurnEnd as end:
@@ -89,6 +93,13 @@ async def _outcome(
             _step_back(session, user)
         return _ended(progress, "failed", code_of(error), describe_error(error))
     return _ended(progress, "completed", None, "")
+
+
+def _place(session: AgentSession, turn: LiveTurn) -> AbstractAsyncContextManager[None]:
+    """One of the few places there are for attempts."""
+    if session.bounds is not None or current_frame() is not None:
+        return nullcontext()
+    return PROCESS.held(session.attempts_at_once, lambda: turn.enter(Phase.PENDING))
 
 
 async def run_compaction(
@@ -210,10 +221,11 @@ def _store_end(
     failure = (
         {"code": outcome.code, "message": outcome.message} if outcome.status == "failed" else None
     )
+    metadata = end_metadata(progress)
+    if metrics := metrics_of(session, turn.id):
+        metadata["metrics"] = metrics
     try:
-        session.recorder.end_turn(
-            turn.id, outcome.status, failure=failure, metadata=end_metadata(progress)
-        )
+        session.recorder.end_turn(turn.id, outcome.status, failure=failure, metadata=metadata)
     except StoreError as error:
         if outcome.status != "completed":
             return outcome

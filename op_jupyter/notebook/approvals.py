@@ -9,30 +9,20 @@ it resolves the actor's card, and calls the asker off.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
+from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.questions import Question, QuestionAnswer
-from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker
+from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker, ask_by_text
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.frontend import FrontEnd
 from op_jupyter.tools.base import MainThread
 
 READY_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.02
-_ANSWERS: Final[dict[str, Answer]] = {
-    "y": "allow",
-    "yes": "allow",
-    "s": "allow_session",
-    "session": "allow_session",
-    "n": "deny",
-    "no": "deny",
-    "": "deny",
-}
 
 
 class CellThread(MainThread, Protocol):
@@ -163,42 +153,3 @@ class NotebookAsker:
 
     async def _ask_by_text(self, request: PermissionRequest, how: str) -> PermissionAnswer:
         return await self._main_thread.run(lambda: ask_by_text(request, how, self._read))
-
-
-def ask_by_text(
-    request: PermissionRequest, how: str, read: Callable[[str], str]
-) -> PermissionAnswer:
-    """Ask on one line: y, n, s, or a sentence for the model."""
-    try:
-        said = read(question(request)).strip()
-    except EOFError:
-        return PermissionAnswer("deny", how)
-    answer = _ANSWERS.get(said.lower())
-    if answer is None:
-        return PermissionAnswer("deny_message", how, message=said)
-    if answer == "allow_session" and not request.rule:
-        answer = "allow"
-    return PermissionAnswer(answer, how)
-
-
-def question(request: PermissionRequest) -> str:
-    """Everything that the card shows, as text."""
-    lines = [f"Permission: {request.tool}", f"  {request.reason}"]
-    lines += [f"  ! {danger}" for danger in request.dangers]
-    lines += [f"  | {line}" for line in _arguments(request).split("\n")]
-    if request.undo:
-        lines.append(f"  {request.undo}")
-    session = f"s = allow for this session ({request.rule}), " if request.rule else ""
-    lines.append(f"y = allow once, {session}n = deny, or tell the model why not")
-    return "\n".join(lines) + "\n[y/N] "
-
-
-def _arguments(request: PermissionRequest) -> str:
-    display: Any = request.display
-    match display.get("kind"):
-        case "code":
-            return str(display["code"])
-        case "diff":
-            return str(display["diff"])
-        case _:
-            return json.dumps(dict(request.arguments), indent=2, ensure_ascii=False)

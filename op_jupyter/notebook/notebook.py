@@ -19,6 +19,7 @@ from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.engine.asking import Check
 from op_jupyter.engine.context import SessionHandle, install
 from op_jupyter.engine.loop import run_sync
+from op_jupyter.engine.servers import Servers
 from op_jupyter.engine.service import Service as SessionService
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
@@ -32,7 +33,6 @@ from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
-from op_jupyter.notebook.servers import Servers
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
 from op_jupyter.tools.skills import SkillFolders

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.engine.agent_tools import agent_tools
+from op_jupyter.engine.memory_tools import RECALL, REMEMBER, memory_tools
 from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ToolNotFound
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 NO_TOOLS = "none"
 
 
-EXTRA: Final = ("shell",)
+SHELL: Final = "shell"
+EXTRA: Final = (SHELL, REMEMBER, RECALL)
 """Tools that are there when they are asked for: `%agent tools +shell`."""
 
 
@@ -49,9 +51,12 @@ def extra_tool(name: str, session: AgentSession) -> Tool:
 
     Raises:
         ToolNotFound: there is none of that name.
+        UsageError: it cannot be had in this session.
     """
     if name not in EXTRA:
         raise ToolNotFound(f"there is no extra tool {name!r}; there are: {', '.join(EXTRA)}")
+    if name != SHELL:
+        return memory_tools(session)[name]
     store = session.store_path
     tool = ShellTool(() if store is None else (store.parent,))
     session.sandbox = tool.sandbox.words

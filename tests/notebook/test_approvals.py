@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
-from op_jupyter.notebook.approvals import NotebookAsker, ask_by_text, question
+from op_jupyter.engine.asking import ask_by_text, permission_question
+from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.frontend import FrontEnd
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ def test_a_line_of_text_is_an_answer(said: str, answer: str, message: str) -> No
 def test_without_a_rule_the_session_answer_allows_once_and_is_not_offered() -> None:
     asked = request(rule="")
     assert ask_by_text(asked, "stdin", lambda _: "s").answer == "allow"
-    assert "for this session" not in question(asked)
+    assert "for this session" not in permission_question(asked)
 
 
 def test_the_end_of_input_denies() -> None:
@@ -178,7 +179,7 @@ def test_the_end_of_input_denies() -> None:
 
 def test_arguments_are_shown_in_full() -> None:
     asked = request(display={"kind": "json"}, arguments={"path": "a.txt", "text": "x" * 3000})
-    assert "x" * 3000 in question(asked)
+    assert "x" * 3000 in permission_question(asked)
 
 
 async def test_a_parked_question_waits_although_no_page_has_shown_it() -> None:

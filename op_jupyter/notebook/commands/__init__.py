@@ -82,6 +82,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         sessions.sessions,
         sessions.search,
         sessions.export,
+        sessions.memory,
         sessions.new,
         sessions.resume,
     ),

@@ -58,7 +58,7 @@ def _origin(notebook: Notebook, name: str) -> str:
         "changes",
         kind="extra tool",
         nargs="?",
-        help="+NAME offers one more (shell), -NAME no longer does.",
+        help="+NAME offers one more (shell, remember, recall), -NAME no longer does.",
     ),
     verbatim=True,
 )

@@ -13,6 +13,7 @@ from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.store.base import SearchHit, SessionInfo
+from op_jupyter.store.notes import Notes
 from op_jupyter.views.text import count, one_line, visible
 
 
@@ -124,6 +125,23 @@ def export(notebook: Notebook, args: argparse.Namespace) -> Said:
     except OSError as error:
         raise UsageError(f"{args.file} cannot be written: {error.strerror}") from error
     return Said(f"Written: {args.file}")
+
+
+@command("memory", flag("--delete", metavar="ID", help="Forget this note."))
+def memory(notebook: Notebook, args: argparse.Namespace) -> Said:
+    """List the notes that agents keep across sessions (`%agent tools +remember +recall`)."""
+    root = notebook.store.root
+    if root is None:
+        raise UsageError("notes are kept beside sessions on disk, and these are in memory alone")
+    notes = Notes(root)
+    if args.delete is not None:
+        notes.delete(args.delete)
+        return Said(f"Forgotten: {args.delete}")
+    lines = [
+        f"{note.id}  {note.created_at[:10]}  {one_line(note.text, LABEL_CHARS)}"
+        for note in notes.all()
+    ]
+    return Said("\n".join(lines) or "No agent has kept a note.")
 
 
 @command("new")

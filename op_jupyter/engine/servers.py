@@ -1,4 +1,4 @@
-"""The MCP servers of one notebook: started when a cell first wants tools, ended with it."""
+"""The MCP servers of one host: started when a turn first wants tools, ended with the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Servers:
 
     Attributes:
         tools: of those that could be started.
-        problems: of those that could not, one sentence each.
+        problems: of those that could not, and of names that two have, one sentence each.
     """
 
     def __init__(self) -> None:
@@ -36,8 +36,9 @@ class Servers:
         self._configs = tuple(configs)
         self._servers = [McpServer(config, workspace) for config in configs]
         found = run_sync(self._ask_all)
-        self.tools = tuple(tool for tools in found if isinstance(tools, tuple) for tool in tools)
-        self.problems = tuple(told for told in found if isinstance(told, str))
+        offered = [tools for tools in found if isinstance(tools, tuple)]
+        self.tools, doubled = _named_once(offered)
+        self.problems = (*(told for told in found if isinstance(told, str)), *doubled)
         return True
 
     async def _ask_all(self) -> list[tuple[Tool, ...] | str]:
@@ -49,6 +50,24 @@ class Servers:
         self._configs, self.tools, self.problems = (), (), ()
         if servers:
             run_sync(_close_all, servers)
+
+
+def _named_once(offered: Sequence[tuple[Tool, ...]]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """The tools of all servers, and a sentence for each name that was taken.
+
+    The server that the settings name first wins, whichever of them was ready first.
+    """
+    tools: dict[str, Tool] = {}
+    doubled = []
+    for tool in (tool for of_one in offered for tool in of_one):
+        name = tool.spec.name
+        if name in tools:
+            doubled.append(
+                f"two MCP servers offer a tool called {name}; the first one's is offered"
+            )
+        else:
+            tools[name] = tool
+    return tuple(tools.values()), tuple(doubled)
 
 
 async def _tools_or_problem(server: McpServer) -> tuple[Tool, ...] | str:
