@@ -1,26 +1,69 @@
-/** JupyterLab and Notebook plugin: draw saved agent turns, with no kernel needed. */
+/** The plugins of JupyterLab and Notebook. */
 
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import {
+  ILabShell,
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { SavedTurn } from './saved-turn';
-import { MIME_TYPE } from './turn';
+import { Answering } from './answering';
+import { SessionsApi } from './api';
+import { Approvals } from './approvals';
+import { addCommands } from './commands';
+import { Desk } from './desk';
+import { Notebooks } from './notebooks';
+import { savedTurns } from './saved-turns';
+import { PLUGIN_ID, Settings } from './settings';
+import { SessionItem } from './status';
 
-const savedTurns: JupyterFrontEndPlugin<void> = {
-  id: 'op-jupyter-labextension:saved-turns',
-  description: 'Draws saved agent turns.',
+const sessions: JupyterFrontEndPlugin<void> = {
+  id: PLUGIN_ID,
+  description: 'Lists stored sessions, and tells of approvals that wait.',
   autoStart: true,
-  requires: [IRenderMimeRegistry],
-  activate: (_app: JupyterFrontEnd, rendermime: IRenderMimeRegistry) => {
-    rendermime.addFactory(
-      {
-        safe: true, // shows text and shapes only, so an untrusted notebook may use it
-        mimeTypes: [MIME_TYPE],
-        createRenderer: options => new SavedTurn(options)
-      },
-      0 // before text/html, which is the same turn for front ends without this extension
-    );
+  optional: [ICommandPalette, ILabShell, ILayoutRestorer, ISettingRegistry, IStatusBar],
+  activate: (
+    app: JupyterFrontEnd,
+    palette: ICommandPalette | null,
+    labShell: ILabShell | null,
+    restorer: ILayoutRestorer | null,
+    registry: ISettingRegistry | null,
+    statusBar: IStatusBar | null
+  ) => {
+    const settings = new Settings();
+    const notebooks = new Notebooks(app);
+    const api = new SessionsApi(app.serviceManager.serverSettings);
+    const desk = new Desk(app, api, settings, notebooks, labShell !== null);
+    const approvals = new Approvals(app, notebooks, settings);
+    addCommands(app, palette, desk, notebooks, approvals, new Answering());
+    restorer?.add(desk.panel, desk.panel.id);
+    if (statusBar) {
+      addStatus(statusBar, desk, notebooks, settings);
+    }
+    if (registry) {
+      settings.load(registry).catch(error => console.warn(`${PLUGIN_ID}: no settings`, error));
+    }
   }
 };
 
-export default savedTurns;
+function addStatus(
+  statusBar: IStatusBar,
+  desk: Desk,
+  notebooks: Notebooks,
+  settings: Settings
+): void {
+  const item = new SessionItem(id => desk.reveal(id));
+  const update = (): void => {
+    item.sessionId = notebooks.current?.link.sessionId ?? '';
+    item.setHidden(!settings.values.statusItem || item.sessionId === '');
+  };
+  notebooks.changed.connect(update);
+  settings.changed.connect(update);
+  update();
+  statusBar.registerStatusItem(`${PLUGIN_ID}:session`, { item, align: 'left', rank: 200 });
+}
+
+export default [savedTurns, sessions];

@@ -82,7 +82,7 @@ export function readTurn(data: unknown): Reading {
   };
 }
 
-function readNode(data: unknown): GraphNode[] {
+export function readNode(data: unknown): GraphNode[] {
   const node = record(data);
   const [id, row, lane] = [count(node.id), count(node.row), count(node.lane)];
   if (id === null || row === null || lane === null) {
@@ -119,17 +119,17 @@ function readCall(data: unknown): Call {
   };
 }
 
-function record(value: unknown): Record<string, unknown> {
+export function record(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
     ? (value as Record<string, unknown>)
     : {};
 }
 
-function list(value: unknown): unknown[] {
+export function list(value: unknown): unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-function text(value: unknown): string {
+export function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 

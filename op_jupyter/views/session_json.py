@@ -7,25 +7,20 @@ A saved turn holds no ids; a stored session is looked at where it lives, so its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Turn
 from op_jupyter.views.static_html import graph_nodes
-from op_jupyter.views.svg import old_nodes
 from op_jupyter.views.text import count, one_line, visible
 from op_jupyter.views.words import LOOKS, session_nodes
 
-_SUBJECT_CHARS = 200
+_SUBJECT_CHARS: Final = 200
 
 
 def session_json(dag: Dag) -> dict[str, Any]:
-    """*dag* in the form of a saved turn, with ``turns``, and ``node_id`` and ``old`` by node.
-
-    ``old`` nodes are those that the active line has left behind.
-    """
+    """*dag* in the form of a saved turn, with ``turns``, and ``node_id`` and ``turn_id`` by node."""
     nodes = session_nodes(dag)
-    old = old_nodes(dag)
     return {
         "version": 1,
         "answer_markdown": "",
@@ -33,7 +28,7 @@ def session_json(dag: Dag) -> dict[str, Any]:
         "summary": f"{count(len(dag.turns), 'turn')} · {count(len(nodes), 'node')}",
         "graph": {
             "nodes": [
-                {**drawn, **_measured(node), "node_id": node["id"], "old": node["id"] in old}
+                {**drawn, **_measured(node), "node_id": node["id"], "turn_id": node["turn_id"]}
                 for node, drawn in zip(nodes, graph_nodes(nodes), strict=True)
             ]
         },

@@ -1,0 +1,156 @@
+/** Approvals that wait where nobody looks: notices, badges, and the card in a dialog.
+
+Nothing here decides by itself, and a notice offers no answer: what is allowed is always in full view.
+*/
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+
+import { announcement } from '../../op_jupyter/views/static/card.js';
+import { oneLine } from '../../op_jupyter/views/static/text.js';
+import type { Card } from './link';
+import type { Notebooks, OpenNotebook } from './notebooks';
+import { Review } from './review';
+import type { Settings } from './settings';
+
+const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
+const MARK = 'opWaits';
+
+export class Approvals {
+  private readonly notices = new Map<string, string>();
+  private review: Review | null = null;
+  private pageTitle: string | null = null;
+
+  constructor(
+    private readonly app: JupyterFrontEnd,
+    private readonly notebooks: Notebooks,
+    private readonly settings: Settings
+  ) {
+    const look = (): void => this.look();
+    notebooks.changed.connect(look);
+    settings.changed.connect(look);
+    app.shell.currentChanged?.connect(look);
+    document.addEventListener('visibilitychange', look);
+  }
+
+  /** The notebook with a waiting card that is nearest: the one in front first. */
+  get waiting(): OpenNotebook | null {
+    const { current } = this.notebooks;
+    if (current && current.link.cards.length > 0) {
+      return current;
+    }
+    return [...this.notebooks].find(notebook => notebook.link.cards.length > 0) ?? null;
+  }
+
+  /** Bring a card into view and put the focus on its safe answer. */
+  show(notebook: OpenNotebook, card?: Card): void {
+    const wanted = card ?? notebook.link.cards[0];
+    if (!wanted) {
+      return;
+    }
+    this.app.shell.activateById(notebook.panel.id);
+    // The tab has to be laid out before anything in it can take the focus.
+    requestAnimationFrame(() => {
+      const shown = cardElement(notebook, wanted);
+      if (shown) {
+        focusCard(shown);
+      } else {
+        this.open(notebook, wanted); // its cell is not drawn, or its output was cleared
+      }
+    });
+  }
+
+  /** The card in a dialog, in full, for where its cell cannot be seen. */
+  open(notebook: OpenNotebook, card?: Card): void {
+    const wanted = card ?? notebook.link.cards[0];
+    if (wanted) {
+      this.review?.close();
+      this.review = new Review(notebook, wanted);
+    }
+  }
+
+  private look(): void {
+    const { notify, badge } = this.settings.values;
+    const wanted = new Map<string, () => string>();
+    let waiting = 0;
+    for (const notebook of this.notebooks) {
+      const { cards } = notebook.link;
+      waiting += cards.length;
+      mark(notebook, badge ? cards.length : 0);
+      const seen = notebook.panel.isVisible && !document.hidden;
+      if (notify === 'never' || (notify === 'hidden' && seen)) {
+        continue;
+      }
+      for (const card of cards) {
+        const key = JSON.stringify([notebook.panel.id, card.turn_id, card.id]);
+        wanted.set(key, () => this.notice(notebook, card));
+      }
+    }
+    for (const [key, id] of this.notices) {
+      if (!wanted.has(key)) {
+        Notification.dismiss(id);
+        this.notices.delete(key);
+      }
+    }
+    for (const [key, emit] of wanted) {
+      if (!this.notices.has(key)) {
+        this.notices.set(key, emit());
+      }
+    }
+    this.titlePage(badge && document.hidden ? waiting : 0);
+  }
+
+  private notice(notebook: OpenNotebook, card: Card): string {
+    const words = oneLine(`${notebook.panel.title.label}: ${announcement(card)}`, NOTICE_CHARS);
+    return Notification.emit(words, 'warning', {
+      autoClose: false,
+      actions: [
+        {
+          label: 'Show',
+          caption: 'Go to the cell that waits',
+          displayType: 'accent',
+          callback: () => this.show(notebook, card)
+        },
+        {
+          label: 'Review…',
+          caption: 'See the whole call here, and answer',
+          callback: () => this.open(notebook, card)
+        }
+      ]
+    });
+  }
+
+  /** In Notebook 7 every notebook has a tab of the browser; its title is all that can be marked. */
+  private titlePage(waiting: number): void {
+    const text = waiting > 0 ? `(${waiting}) ` : '';
+    if (text === '' && this.pageTitle !== null) {
+      document.title = document.title.replace(/^\(\d+\) /, '');
+      this.pageTitle = null;
+    } else if (text !== '' && !document.title.startsWith(text)) {
+      document.title = text + document.title.replace(/^\(\d+\) /, '');
+      this.pageTitle = text;
+    }
+  }
+}
+
+/** The card of a call in the notebook's own output, if it is drawn. */
+export function cardElement(notebook: OpenNotebook, card: Card): HTMLElement | null {
+  const title = CSS.escape(`opv-card-${card.id}`.replace(/[^\w-]/g, '_') + '-t');
+  const found = notebook.panel.node.querySelector(`.opv-card:not(.opv-gone) #${title}`);
+  return found?.closest<HTMLElement>('.opv-card') ?? null;
+}
+
+/** Put the focus on the safe answer of a card. */
+export function focusCard(card: HTMLElement): void {
+  card.scrollIntoView({ block: 'center' });
+  card.querySelector<HTMLElement>('[data-answer="deny"]')?.focus({ preventScroll: true });
+}
+
+function mark(notebook: OpenNotebook, waiting: number): void {
+  const { title } = notebook.panel;
+  if ((title.dataset[MARK] ?? '') === (waiting > 0 ? String(waiting) : '')) {
+    return;
+  }
+  const { [MARK]: _mark, ...others } = title.dataset;
+  title.dataset = waiting > 0 ? { ...others, [MARK]: String(waiting) } : others;
+}
