@@ -14,7 +14,7 @@ import { Review } from './review';
 import type { Settings } from './settings';
 
 const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
-const MARK = 'opWaits';
+const MARK = 'op-waits';
 
 export class Approvals {
   private readonly notices = new Map<string, string>();

@@ -59,6 +59,7 @@ export class Desk {
       view = new SessionView(this.api, id);
       this.views.set(id, view);
       view.disposed.connect(() => this.views.delete(id));
+      view.toggleClass('op-below', !this.hasMainArea);
       this.app.shell.add(view, this.hasMainArea ? 'main' : 'down');
     }
     this.app.shell.activateById(view.id);

@@ -24,6 +24,7 @@ export class KernelLink {
   private kernel: Kernel.IKernelConnection | null = null;
   private _sessionId = '';
   private _cards: readonly Card[] = [];
+  private told = '';
   private readonly _changed = new Signal<this, void>(this);
 
   constructor(private readonly context: ISessionContext) {
@@ -34,6 +35,11 @@ export class KernelLink {
 
   get changed(): ISignal<this, void> {
     return this._changed;
+  }
+
+  /** Whether the kernel has the extension loaded. */
+  get isLoaded(): boolean {
+    return this.comm !== null;
   }
 
   /** The session that the notebook works in; "" while its kernel tells none. */
@@ -117,13 +123,13 @@ export class KernelLink {
     if (said.kind !== 'state') {
       return;
     }
-    const cards = list(said.cards)
-      .map(record)
-      .filter((card): card is Card => typeof card.id === 'string' && text(card.turn_id) !== '');
-    const sessionId = text(said.session_id);
-    if (JSON.stringify([sessionId, cards]) !== JSON.stringify([this._sessionId, this._cards])) {
-      this._sessionId = sessionId;
-      this._cards = cards;
+    const news = JSON.stringify(said);
+    if (news !== this.told) {
+      this.told = news;
+      this._sessionId = text(said.session_id);
+      this._cards = list(said.cards)
+        .map(record)
+        .filter((card): card is Card => typeof card.id === 'string' && text(card.turn_id) !== '');
       this._changed.emit();
     }
   }

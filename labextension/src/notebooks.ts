@@ -20,6 +20,7 @@ export interface OpenNotebook {
 
 export class Notebooks {
   private readonly open = new Set<OpenNotebook>();
+  private last: OpenNotebook | null = null;
   private readonly _changed = new Signal<this, OpenNotebook>(this);
 
   constructor(private readonly app: JupyterFrontEnd) {
@@ -27,9 +28,10 @@ export class Notebooks {
       createNew: (panel, context) => this.add(panel as NotebookPanel, context)
     });
     app.shell.currentChanged?.connect(() => {
-      const { current } = this;
-      if (current) {
-        this._changed.emit(current);
+      const front = this.find(app.shell.currentWidget);
+      if (front) {
+        this.last = front;
+        this._changed.emit(front);
       }
     });
   }
@@ -43,19 +45,14 @@ export class Notebooks {
     return this.open[Symbol.iterator]();
   }
 
-  /** The notebook in front; else the one that was there last and is still in view. */
+  /** The notebook in front, or the one that was there last. */
   get current(): OpenNotebook | null {
-    const { currentWidget } = this.app.shell;
-    const all = [...this.open];
-    return (
-      all.find(notebook => notebook.panel === currentWidget) ??
-      all.find(notebook => notebook.panel.isVisible) ??
-      null
-    );
+    const [only] = this.open;
+    return this.find(this.app.shell.currentWidget) ?? this.last ?? only ?? null;
   }
 
-  isOpen(notebook: OpenNotebook): boolean {
-    return this.open.has(notebook);
+  private find(widget: Widget | null): OpenNotebook | null {
+    return [...this.open].find(notebook => notebook.panel === widget) ?? null;
   }
 
   private add(panel: NotebookPanel, context: DocumentRegistry.Context): void {
@@ -65,6 +62,9 @@ export class Notebooks {
     panel.disposed.connect(() => {
       notebook.link.dispose();
       this.open.delete(notebook);
+      if (this.last === notebook) {
+        this.last = null;
+      }
       this._changed.emit(notebook);
     });
   }

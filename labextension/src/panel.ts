@@ -49,8 +49,8 @@ export class SessionsPanel extends Widget {
       'aria-label': 'Search sessions',
       oninput: () => this.searchSoon()
     });
-    const refresh = button('Refresh', 'refresh', () => void sessions.refresh());
-    this.more = button('Show more', '', () => sessions.more());
+    const refresh = button('Refresh', () => void sessions.refresh());
+    this.more = button('Show more', () => sessions.more());
     this.node.append(
       h('div', { class: 'op-top' }, h('h2', {}, 'Sessions'), refresh),
       h('div', { class: 'op-search' }, this.search),
@@ -228,6 +228,6 @@ function nothing(query: string): string {
     : 'There are no sessions yet; a %%agent cell makes the first.';
 }
 
-function button(text: string, name: string, act: () => void): HTMLButtonElement {
-  return h('button', { type: 'button', class: 'opv-btn opv-sm', onclick: act }, name && icon(name), text);
+function button(text: string, act: () => void): HTMLButtonElement {
+  return h('button', { type: 'button', class: 'opv-btn opv-sm', onclick: act }, text);
 }

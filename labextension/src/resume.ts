@@ -17,8 +17,7 @@ export function insertResume(notebook: OpenNotebook, id: string): void {
   if (!SAFE_ID.test(id)) {
     throw new Error('This is no id of a session.');
   }
-  const loaded = notebook.link.sessionId !== '';
-  const load = loaded ? '' : '%load_ext openprogram\n';
+  const load = notebook.link.isLoaded ? '' : '%load_ext openprogram\n';
   const { content } = notebook.panel;
   const cells = notebook.context.model.sharedModel as unknown as CellList;
   const index = Math.min(content.activeCellIndex + 1, cells.cells.length);

@@ -131,6 +131,7 @@ def load_ipython_extension(shell: Any) -> None:
     text = READY
     try:
         notebook.install()
+        notebook.meet_pages()
         if detect(shell).can_answer and (earlier := notebook.offered()) is not None:
             metadata = {"openprogram": {"earlier_session_id": earlier.id}}
     except OpenProgramError as error:

@@ -32,6 +32,7 @@ from op_jupyter.notebook.frontend import FrontEnd, detect, kernel_of
 from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
+from op_jupyter.notebook.notices import Notices
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
@@ -72,6 +73,7 @@ class Notebook:
         self._goes_on = goes_on
         self._skills: SkillFolders | None = None
         self.servers = Servers()
+        self.notices = Notices(lambda: None if self._handle is None else self._handle.agent)
 
     # -- the session
 
@@ -156,6 +158,7 @@ class Notebook:
         session.asker = _CallAsker(self, session)
         self.offer_tools(session)
         bootstrap.guard(session, self.config.settings())
+        self.notices.follow(session)
 
     def offer_tools(self, session: AgentSession) -> None:
         """Have the tools of *session* made anew when they are next wanted."""
@@ -239,6 +242,7 @@ class Notebook:
         if old is not None:
             close_handle(old)
         self.install()
+        self.notices.tell()
         return self._handle
 
     @contextmanager
@@ -314,9 +318,15 @@ class Notebook:
         self.lent.begin_cell()
         try:
             self.install()
+            self.meet_pages()
         except OpenProgramError:
             # Said when the extension was loaded, and again by every %%agent and %agent.
             install(None)
+
+    def meet_pages(self) -> None:
+        """Be there for the lab extension, if this cell runs for somebody who can answer."""
+        if detect(self.shell).shows_widgets:
+            self.notices.open()
 
     def after_cell(self, _result: Any) -> None:
         """IPython's ``post_run_cell``."""
@@ -325,6 +335,7 @@ class Notebook:
     def close(self) -> None:
         """Stop what runs in the background, and give everything back."""
         self.jobs.close()
+        self.notices.close()
         self.servers.close()
         if self._handle is not None:
             close_handle(self._handle)

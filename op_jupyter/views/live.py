@@ -189,7 +189,7 @@ class LiveTurn:
 
     def take_decision(self, content: Mapping[str, Any]) -> tuple[str, PermissionAnswer] | None:
         """The answer in a click, once for each open card; None: stale, doubled or malformed."""
-        answer = _read_answer(content)
+        answer = read_answer(content)
         call_id = content.get("id")
         with self._lock:
             request = self._model.state["permission"]
@@ -201,7 +201,8 @@ class LiveTurn:
         return call_id, answer
 
 
-def _read_answer(content: Mapping[str, Any]) -> PermissionAnswer | None:
+def read_answer(content: Mapping[str, Any]) -> PermissionAnswer | None:
+    """The answer in a message of a page's card; None: it is malformed."""
     answer, arguments = content.get("answer"), content.get("arguments")
     message = content.get("message") or ""
     well_formed = (

@@ -19,7 +19,7 @@ _SUBJECT_CHARS: Final = 200
 
 
 def session_json(dag: Dag) -> dict[str, Any]:
-    """*dag* in the form of a saved turn, with ``turns``, and ``node_id`` and ``turn_id`` by node."""
+    """*dag* in the form of a saved turn, with ``turns``, and the real ids of its nodes."""
     nodes = session_nodes(dag)
     return {
         "version": 1,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page
+from support.jupyter_tree import tree_environment
 
 from op_jupyter.cli.jupyter_server import App, JupyterServer, running_server
 from op_jupyter.cli.notebook_page import NotebookPage
@@ -64,13 +65,13 @@ def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer
         "ANTHROPIC_BASE_URL": fake.url,
         "ANTHROPIC_API_KEY": API_KEY,
         "HOME": str(folder),
-        "JUPYTER_PATH": str(KERNELS),
         "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_HOME": str(folder / "sessions"),
         "OPENPROGRAM_PROVIDER": "anthropic",
         "OPENPROGRAM_MODEL": "",
         "OPENPROGRAM_MODE": "",
         "OPENPROGRAM_REPLAY": "off",
+        **tree_environment(folder / ".tree", KERNELS),
     }
     with running_server(folder, app, home=folder / ".jupyter-test", env=env) as server:
         yield server

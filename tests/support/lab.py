@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from support.jupyter_tree import tree_environment
+
 from op_jupyter.cli.jupyter_server import App, JupyterServer, running_server
 
 LabServer = JupyterServer
@@ -28,4 +30,6 @@ def running_lab(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> AbstractContextManager[JupyterServer]:
     """Serve *folder*; all that Jupyter would keep in the user's home is in `.jupyter-test`."""
-    return running_server(folder, app, home=folder / ".jupyter-test", env=env, settings=settings)
+    environment = {**tree_environment(folder / ".tree"), **(env or {})}
+    home = folder / ".jupyter-test"
+    return running_server(folder, app, home=home, env=environment, settings=settings)

@@ -1,0 +1,268 @@
+"""The lab extension in a real page: stored sessions, approvals out of sight, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser.harness import FUNCTION, LOAD, QUESTION, Desk, Turn
+from playwright.sync_api import Browser, Locator, expect
+from server.conftest import make_session
+
+from op_jupyter import SessionStore
+from op_jupyter.cli.jupyter_server import JupyterServer
+from op_jupyter.cli.notebook_page import NotebookPage
+from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
+
+MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic="mean")])
+ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
+HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
+LOADING, DEFINING, ASKING, CALLS = range(4)
+
+LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
+NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def store(server: JupyterServer) -> SessionStore:
+    """The store that server and kernels use, with sessions of other days."""
+    store = SessionStore(server.folder / "sessions")
+    for name, prompt in {
+        "s-first": "Count the penguins",
+        "s-hostile": HOSTILE,
+        "s-trash": "Throw me away",
+    }.items():
+        make_session(store, name, prompt)
+    return store
+
+
+@pytest.fixture(scope="module")
+def opened(
+    server: JupyterServer, browser: Browser, service: FakeMessages, store: SessionStore
+) -> Iterator[NotebookPage]:
+    """One page for all tests of a server: a notebook that has the extension loaded."""
+    desk = Desk(server, browser, service, Path(), [])
+    page = desk.open("work", [LOAD, FUNCTION, QUESTION, "print(calls)"])
+    page.run(LOADING)
+    page.run(DEFINING)
+    yield page
+    page.close()
+    assert page.errors == []
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, opened: NotebookPage, service: FakeMessages
+) -> Iterator[NotebookPage]:
+    """That page, the notebook in front and the sidebar open; a picture of its end is kept."""
+    service.reset()
+    if opened.server.app == "lab":
+        notebook_tab(opened).click()
+    run_command(opened, "Show Sessions")
+    expect(sidebar(opened)).to_be_visible()
+    yield opened
+    pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
+    opened.screenshot(pictures / f"extension-{request.node.originalname}.png")
+
+
+def sidebar(page: NotebookPage) -> Locator:
+    return page.page.locator("#op-sessions")
+
+
+def entry(page: NotebookPage, session_id: str) -> Locator:
+    return sidebar(page).locator(f'[data-id="{session_id}"] .op-entry')
+
+
+def notebook_tab(page: NotebookPage) -> Locator:
+    return page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text="work.ipynb")
+
+
+def notice(page: NotebookPage) -> Locator:
+    return page.page.locator(".Toastify__toast", has_text="Approval needed")
+
+
+def run_command(page: NotebookPage, label: str) -> None:
+    """Choose a command in the palette, as a person does."""
+    keyboard = page.page.keyboard
+    page.page.evaluate("document.activeElement?.blur()")
+    keyboard.press("Control+Shift+C")
+    page.page.locator(".lm-CommandPalette-input").fill(label)
+    found = page.page.locator(".lm-CommandPalette-item", has_text=label).first
+    expect(found).to_be_visible()
+    keyboard.press("Enter")
+    expect(page.page.locator(".lm-CommandPalette-input")).to_be_hidden()
+
+
+def away(page: NotebookPage) -> None:
+    """Bring something else to the front."""
+    page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-addButton").first.click()
+    expect(page.page.locator(".jp-Launcher")).to_be_visible()
+
+
+def ask(page: NotebookPage) -> Turn:
+    """Run the asking cell up to its card."""
+    page.start(ASKING)
+    turn = Turn(page, ASKING)
+    expect(turn.card).to_be_visible()
+    return turn
+
+
+@LAB
+def test_sessions_are_searched_and_looked_at_by_keyboard(page: NotebookPage) -> None:
+    keyboard = page.page.keyboard
+    search = sidebar(page).get_by_role("searchbox", name="Search sessions")
+    expect(entry(page, "s-first")).to_be_visible()
+    search.fill("penguins")
+    expect(sidebar(page).locator(".op-entry")).to_have_count(1)
+    search.focus()
+    keyboard.press("Tab")
+    keyboard.press("Enter")
+    expect(entry(page, "s-first")).to_have_attribute("aria-expanded", "true")
+    keyboard.press("Tab")
+    keyboard.press("Enter")  # Open graph
+
+    view = page.page.locator("#op-session-s-first")
+    expect(view.get_by_role("option")).to_have_count(3)
+    keyboard.press("End")
+    expect(view.locator(".opv-details")).to_contain_text("6 * 7")
+    expect(view.locator(".opv-details")).to_contain_text("allowed once (click)")
+    search.fill("")
+    expect(entry(page, "s-hostile")).to_be_visible()
+    keyboard.press("Tab")
+    keyboard.press("End")
+    assert page.page.evaluate("document.activeElement.className") == "op-entry"
+
+
+@LAB
+def test_hostile_titles_stay_text(page: NotebookPage) -> None:
+    entry(page, "s-hostile").click()
+    sidebar(page).get_by_role("button", name="Open graph").click()
+
+    expect(page.page.locator("#op-session-s-hostile h2")).to_contain_text("[U+202E]<img")
+    assert page.page.evaluate("window.pwned") is None
+
+
+@LAB
+def test_a_session_goes_to_the_trash_after_asking_and_comes_back(
+    page: NotebookPage, store: SessionStore
+) -> None:
+    expect(entry(page, "s-trash")).to_be_visible()
+    entry(page, "s-trash").click()
+    sidebar(page).get_by_role("button", name="Delete…").click()
+    dialog = page.page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Throw me away")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert store.exists("s-trash")
+
+    sidebar(page).get_by_role("button", name="Delete…").click()
+    dialog.get_by_role("button", name="Move to trash").click()
+    expect(entry(page, "s-trash")).to_have_count(0)
+    assert not SessionStore(store.root_path).exists("s-trash")
+    page.page.get_by_role("button", name="Undo").click()
+    expect(entry(page, "s-trash")).to_be_visible()
+    assert SessionStore(store.root_path).exists("s-trash")
+
+
+@LAB
+def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
+    before = page.page.locator(".jp-Notebook .jp-CodeCell").count()
+    page.select(CALLS)
+    entry(page, "s-first").click()
+    sidebar(page).get_by_role("button", name="Resume in notebook").click()
+
+    cell = page.cell(CALLS + 1)
+    expect(cell).to_contain_text("%agent resume s-first")
+    expect(cell.locator(".jp-OutputArea-output")).to_contain_text("Resumed, with 1 turn")
+    assert page.page.locator(".jp-Notebook .jp-CodeCell").count() == before + 1
+    expect(page.page.locator(".op-status")).to_contain_text("s-first")
+    expect(sidebar(page).locator(".op-here")).to_contain_text("Count the penguins")
+    page.page.locator(".op-status button").click()
+    expect(entry(page, "s-first")).to_be_focused()
+    # What a kernel writes to cannot be deleted.
+    sidebar(page).get_by_role("button", name="Delete…").click()
+    page.page.get_by_role("button", name="Move to trash").click()
+    refusal = page.page.locator(".Toastify__toast", has_text="open for writing")
+    refusal.get_by_role("button", name="Hide notification").click()
+
+
+@LAB
+def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    expect(notice(page)).to_have_count(0)
+    away(page)
+    expect(notice(page)).to_contain_text("work.ipynb: Approval needed. Call column_stat?")
+    expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
+    assert notice(page).get_by_role("button", name="Allow").count() == 0
+
+    notice(page).get_by_role("button", name="Review…").click()
+    review = page.page.get_by_role("dialog", name="Approval in work.ipynb")
+    expect(review).to_contain_text('"column": "body_mass_g"')
+    expect(review.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    review.get_by_role("button", name="Allow once").click()
+
+    expect(review).to_have_count(0)
+    expect(notice(page)).to_have_count(0)
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    notebook_tab(page).click()
+    expect(turn.saved).to_contain_text("4201.75")
+
+
+@LAB
+def test_a_notice_survives_a_reload_and_leads_to_its_card(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    page.save()
+    page.reload()
+    turn.card.wait_for()
+    expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
+    away(page)
+    notice(page).get_by_role("button", name="Show").click()
+
+    expect(turn.card.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    expect(notice(page)).to_have_count(0)
+    turn.deny()  # in the cell: the badge goes as well
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    expect(page.outputs(ASKING).locator(".opv")).to_contain_text("denied")
+
+
+@LAB
+def test_the_command_that_allows_needs_a_second_look(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    allow = "Allow the Approval in View, Once"
+    page.select(CALLS)
+
+    run_command(page, allow)
+    expect(turn.card.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    assert turn.card.get_by_role("button", name="Allow once").is_enabled()
+    page.page.keyboard.press("Control+Alt+Enter")  # whatever a page makes of it, nothing is allowed
+    assert turn.card.get_by_role("button", name="Allow once").is_enabled()
+    page.page.keyboard.press("a")
+    expect(turn.saved).to_contain_text("4201.75")
+
+
+@NOTEBOOK
+def test_in_notebook_7_sessions_and_graphs_have_their_places(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    entry(page, "s-first").click()
+    sidebar(page).get_by_role("button", name="Open graph").click()
+    view = page.page.locator("#op-session-s-first")
+    expect(view.get_by_role("option")).to_have_count(3)
+    height = view.evaluate("element => element.getBoundingClientRect().height")
+    assert height >= 300
+
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    run_command(page, "Review the Waiting Approval")
+    review = page.page.get_by_role("dialog")
+    review.get_by_role("button", name="Allow once").click()
+    expect(turn.saved).to_contain_text("4201.75")
