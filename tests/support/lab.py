@@ -5,9 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from support.jupyter_tree import tree_environment
-
 from op_jupyter.cli.jupyter_server import App, JupyterServer, running_server
+from tests.support.jupyter_tree import tree_environment
 
 LabServer = JupyterServer
 
