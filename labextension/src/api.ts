@@ -11,12 +11,18 @@ export interface SessionInfo {
   turns: number;
   last_status: string;
   notebook: string;
+  snippet?: string;
 }
 
 export interface SessionList {
   sessions: SessionInfo[];
   total: number;
 }
+
+/** What a session can be exported to, with the words for it. */
+export const FORMATS = { md: 'Markdown', html: 'Web page', ipynb: 'Notebook', json: 'JSON' } as const;
+
+export type Format = keyof typeof FORMATS;
 
 /** A refusal, in words for a person. */
 export class ApiError extends Error {
@@ -47,6 +53,12 @@ export class SessionsApi {
   async node(id: string, node: string): Promise<Record<string, unknown>> {
     const path = `/${encodeURIComponent(id)}/nodes/${encodeURIComponent(node)}`;
     return (await (await this.ask(path)).json()) as Record<string, unknown>;
+  }
+
+  /** The session as a file. */
+  async exported(id: string, format: Format): Promise<Blob> {
+    const query = URLExt.objectToQueryString({ format });
+    return (await this.ask(`/${encodeURIComponent(id)}/export${query}`)).blob();
   }
 
   async trash(id: string): Promise<void> {

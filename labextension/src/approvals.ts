@@ -5,6 +5,7 @@ Nothing here decides by itself, and a notice offers no answer: what is allowed i
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
+import { MessageLoop } from '@lumino/messaging';
 
 import { announcement } from '../../op_jupyter/views/static/card.js';
 import { oneLine } from '../../op_jupyter/views/static/text.js';
@@ -14,6 +15,7 @@ import { Review } from './review';
 import type { Settings } from './settings';
 
 const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
+const FRAMES = 20;
 const MARK = 'op-waits';
 
 export class Approvals {
@@ -49,11 +51,11 @@ export class Approvals {
       return;
     }
     this.app.shell.activateById(notebook.panel.id);
-    // The tab has to be laid out before anything in it can take the focus.
+    MessageLoop.flush(); // lets the notebook take the focus, which is then handed on
     requestAnimationFrame(() => {
       const shown = cardElement(notebook, wanted);
       if (shown) {
-        focusCard(shown);
+        keepFocus(shown, FRAMES);
       } else {
         this.open(notebook, wanted); // its cell is not drawn, or its output was cleared
       }
@@ -130,6 +132,16 @@ export class Approvals {
       document.title = text + document.title.replace(/^\(\d+\) /, '');
       this.pageTitle = text;
     }
+  }
+}
+
+/** A notebook that comes to the front takes the focus back for a few frames. */
+function keepFocus(card: HTMLElement, frames: number): void {
+  if (!card.contains(document.activeElement)) {
+    focusCard(card);
+  }
+  if (frames > 0 && card.isConnected) {
+    requestAnimationFrame(() => keepFocus(card, frames - 1));
   }
 }
 

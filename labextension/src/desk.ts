@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
 import { visible } from '../../op_jupyter/views/static/text.js';
-import type { SessionInfo, SessionsApi } from './api';
+import type { Format, SessionInfo, SessionsApi } from './api';
 import type { Notebooks } from './notebooks';
 import { SessionsPanel } from './panel';
 import { insertResume } from './resume';
@@ -15,11 +15,13 @@ import type { Settings } from './settings';
 const RANK = 210; // behind the file browser, the running kernels and the table of contents
 const UNDO_MS = 15_000;
 const TITLE_CHARS = 80;
+const SAVED_MS = 60_000; // a browser may read the file a while after the click
 
 export class Desk {
   readonly sessions: Sessions;
   readonly panel: SessionsPanel;
   private readonly views = new Map<string, SessionView>();
+  private readonly seen = new WeakMap<SessionView, string>();
 
   constructor(
     private readonly app: JupyterFrontEnd,
@@ -35,6 +37,7 @@ export class Desk {
       resume: id => void this.resume(id),
       open: id => void this.open(id),
       copy: id => void this.copy(id),
+      save: (id, format) => void this.save(id, format),
       trash: session => void this.trash(session)
     });
     app.shell.add(this.panel, 'left', { rank: RANK });
@@ -91,6 +94,18 @@ export class Desk {
     }
   }
 
+  /** Export a session into a file that the browser saves. */
+  async save(id: string, format: Format): Promise<void> {
+    await this.tell(async () => {
+      const url = URL.createObjectURL(await this.api.exported(id, format));
+      const link = document.createElement('a');
+      link.href = url;
+      link.download = `${id}.${format}`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(url), SAVED_MS);
+    });
+  }
+
   /** Move a session to the trash, after asking; can be undone. */
   async trash(session: SessionInfo): Promise<void> {
     const title = visible(session.title).slice(0, TITLE_CHARS);
@@ -132,9 +147,13 @@ export class Desk {
     void this.sessions.refresh();
   }
 
+  /** Read those sessions anew that changed; one may be large. */
   private refreshViews(): void {
     for (const view of this.views.values()) {
-      if (view.isVisible) {
+      const info = this.sessions.found.find(session => session.id === view.sessionId);
+      const now = info ? `${info.updated_at} ${info.turns} ${info.last_status}` : '';
+      if (view.isVisible && (now === '' || now !== this.seen.get(view))) {
+        this.seen.set(view, now);
         void view.refresh();
       }
     }

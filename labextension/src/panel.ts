@@ -7,7 +7,7 @@ import { h, replace } from '../../op_jupyter/views/static/dom.js';
 import { icon } from '../../op_jupyter/views/static/icons.js';
 import { count } from '../../op_jupyter/views/static/text.js';
 import { lookOf } from '../../op_jupyter/views/static/words.js';
-import type { SessionInfo } from './api';
+import { type Format, FORMATS, type SessionInfo } from './api';
 import { sessionsIcon } from './icons';
 import type { Sessions } from './sessions';
 import { day } from './words';
@@ -19,6 +19,7 @@ export interface Actions {
   resume(id: string): void;
   open(id: string): void;
   copy(id: string): void;
+  save(id: string, format: Format): void;
   trash(session: SessionInfo): void;
 }
 
@@ -141,7 +142,8 @@ export class SessionsPanel extends Widget {
             .concat(day(session.updated_at))
             .filter(Boolean)
             .join(' · ')
-        )
+        ),
+        session.snippet && h('span', { class: 'op-about op-snippet' }, session.snippet)
       ),
       open && this.deeds(session, file)
     );
@@ -168,6 +170,23 @@ export class SessionsPanel extends Widget {
         deed('Resume in notebook', 'undo', () => actions.resume(session.id)),
         deed('Copy id', 'copy', () => actions.copy(session.id)),
         deed('Delete…', 'failed', () => actions.trash(session))
+      ),
+      h(
+        'div',
+        { class: 'op-buttons', role: 'group', 'aria-label': 'Export as' },
+        h('span', { class: 'opv-muted', 'aria-hidden': 'true' }, 'Export'),
+        (Object.keys(FORMATS) as Format[]).map(format =>
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'opv-link',
+              'data-what': `export-${format}`,
+              onclick: () => actions.save(session.id, format)
+            },
+            FORMATS[format]
+          )
+        )
       )
     );
   }

@@ -19,6 +19,7 @@ from op_jupyter.errors import (
     CorruptRecord,
     FormatTooNew,
     OpenProgramError,
+    SessionActive,
     SessionLocked,
     UnknownNode,
     UnknownSession,
@@ -27,7 +28,7 @@ from op_jupyter.errors import (
 from op_jupyter.server.sessions import StoredSessions
 
 if TYPE_CHECKING:
-    from op_jupyter.store.base import Store
+    from op_jupyter.engine.service import Service
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,7 @@ _STATUS: Final[dict[type[OpenProgramError], int]] = {
     UnknownSession: 404,
     UnknownNode: 404,
     SessionLocked: 409,
+    SessionActive: 409,
     CorruptRecord: 422,
     FormatTooNew: 422,
     UsageError: 400,
@@ -127,6 +129,20 @@ class NodeHandler(_Handler):
         await self.finish(await self.call(self.sessions.node, session_id, node_id))
 
 
+class ExportHandler(_Handler):
+    """``GET /openprogram/sessions/ID/export?format=md``."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, session_id: str) -> None:
+        """The session as a file to save; never a page of this server's own."""
+        form = self.get_query_argument("format", "md")
+        file = await self.call(self.sessions.exported, session_id, form)
+        self.set_header("Content-Disposition", f'attachment; filename="{file.name}"')
+        self.set_header("X-Content-Type-Options", "nosniff")
+        await self.finish(file.text, set_content_type=f"{file.media_type}; charset=utf-8")
+
+
 class RestoreHandler(_Handler):
     """``POST /openprogram/sessions/ID/restore``."""
 
@@ -139,19 +155,20 @@ class RestoreHandler(_Handler):
         await self.finish()
 
 
-def _default_store() -> Store:
-    from op_jupyter.bootstrap import default_store  # a third of a second: with the first request
+def _default_service() -> Service:
+    from op_jupyter.bootstrap import default_service  # a third of a second: with the first request
 
-    return default_store()
+    return default_service()
 
 
 def handlers(base_url: str) -> list[tuple[str, type[_Handler], dict[str, Any]]]:
     """The addresses and what answers there."""
-    shared = {"sessions": StoredSessions(_default_store)}
+    shared = {"sessions": StoredSessions(_default_service)}
     sessions = url_path_join(base_url, "openprogram", "sessions")
     return [
         (sessions, SessionsHandler, shared),
         (f"{sessions}/{_ID}", SessionHandler, shared),
         (f"{sessions}/{_ID}/nodes/{_ID}", NodeHandler, shared),
+        (f"{sessions}/{_ID}/export", ExportHandler, shared),
         (f"{sessions}/{_ID}/restore", RestoreHandler, shared),
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser.harness import FUNCTION, LOAD, QUESTION, Desk, Turn
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, ElementHandle, Locator, expect
 from server.conftest import make_session
 
 from op_jupyter import SessionStore
@@ -19,6 +19,7 @@ MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
 LOADING, DEFINING, ASKING, CALLS = range(4)
+READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
 LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
 NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
@@ -61,6 +62,10 @@ def page(
         notebook_tab(opened).click()
     run_command(opened, "Show Sessions")
     expect(sidebar(opened)).to_be_visible()
+    sidebar(opened).get_by_role("searchbox").fill("")
+    expect(entry(opened, "s-hostile")).to_be_visible()
+    for unfolded in sidebar(opened).locator('.op-entry[aria-expanded="true"]').all():
+        unfolded.click()
     yield opened
     pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
     opened.screenshot(pictures / f"extension-{request.node.originalname}.png")
@@ -74,12 +79,25 @@ def entry(page: NotebookPage, session_id: str) -> Locator:
     return sidebar(page).locator(f'[data-id="{session_id}"] .op-entry')
 
 
+def open_entry(page: NotebookPage, session_id: str) -> None:
+    """Open an entry of the list, unless it is open."""
+    if entry(page, session_id).get_attribute("aria-expanded") != "true":
+        entry(page, session_id).click()
+
+
 def notebook_tab(page: NotebookPage) -> Locator:
     return page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text="work.ipynb")
 
 
 def notice(page: NotebookPage) -> Locator:
     return page.page.locator(".Toastify__toast", has_text="Approval needed")
+
+
+def handle(locator: Locator) -> ElementHandle:
+    """The element itself, for a script of the page."""
+    element = locator.element_handle()
+    assert element is not None
+    return element
 
 
 def run_command(page: NotebookPage, label: str) -> None:
@@ -95,9 +113,17 @@ def run_command(page: NotebookPage, label: str) -> None:
 
 
 def away(page: NotebookPage) -> None:
-    """Bring something else to the front."""
-    page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-addButton").first.click()
-    expect(page.page.locator(".jp-Launcher")).to_be_visible()
+    """Bring something else to the front, and keep it there while a page restores its tabs."""
+    tabs = page.page.locator(".lm-DockPanel-tabBar")
+    launcher = tabs.locator(".lm-TabBar-tab", has_text="Launcher")
+    if launcher.count() == 0:
+        tabs.locator(".lm-TabBar-addButton").first.click()
+    in_front = page.page.locator(".lm-TabBar-tab.lm-mod-current", has_text="Launcher")
+    for _ in range(10):
+        launcher.first.click()
+        page.page.wait_for_timeout(200)
+        if in_front.is_visible():
+            return
 
 
 def ask(page: NotebookPage) -> Turn:
@@ -117,6 +143,7 @@ def test_sessions_are_searched_and_looked_at_by_keyboard(page: NotebookPage) -> 
     expect(sidebar(page).locator(".op-entry")).to_have_count(1)
     search.focus()
     keyboard.press("Tab")
+    expect(entry(page, "s-first")).to_be_focused()
     keyboard.press("Enter")
     expect(entry(page, "s-first")).to_have_attribute("aria-expanded", "true")
     keyboard.press("Tab")
@@ -135,8 +162,22 @@ def test_sessions_are_searched_and_looked_at_by_keyboard(page: NotebookPage) -> 
 
 
 @LAB
+def test_an_answer_is_found_and_its_session_exported(page: NotebookPage) -> None:
+    search = sidebar(page).get_by_role("searchbox", name="Search sessions")
+    search.fill("</script> it is")
+    expect(entry(page, "s-first")).to_contain_text("It is [U+001B][31m42")
+    open_entry(page, "s-first")
+    with page.page.expect_download() as download:
+        sidebar(page).get_by_role("button", name="Markdown").click()
+    assert download.value.suggested_filename == "s-first.md"
+    assert "Count the penguins" in download.value.path().read_text()
+    search.fill("no such words")
+    expect(sidebar(page)).to_contain_text("No session fits this search.")
+
+
+@LAB
 def test_hostile_titles_stay_text(page: NotebookPage) -> None:
-    entry(page, "s-hostile").click()
+    open_entry(page, "s-hostile")
     sidebar(page).get_by_role("button", name="Open graph").click()
 
     expect(page.page.locator("#op-session-s-hostile h2")).to_contain_text("[U+202E]<img")
@@ -148,7 +189,7 @@ def test_a_session_goes_to_the_trash_after_asking_and_comes_back(
     page: NotebookPage, store: SessionStore
 ) -> None:
     expect(entry(page, "s-trash")).to_be_visible()
-    entry(page, "s-trash").click()
+    open_entry(page, "s-trash")
     sidebar(page).get_by_role("button", name="Delete…").click()
     dialog = page.page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("Throw me away")
@@ -168,7 +209,7 @@ def test_a_session_goes_to_the_trash_after_asking_and_comes_back(
 def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     before = page.page.locator(".jp-Notebook .jp-CodeCell").count()
     page.select(CALLS)
-    entry(page, "s-first").click()
+    open_entry(page, "s-first")
     sidebar(page).get_by_role("button", name="Resume in notebook").click()
 
     cell = page.cell(CALLS + 1)
@@ -228,7 +269,7 @@ def test_a_notice_survives_a_reload_and_leads_to_its_card(
     expect(notice(page)).to_have_count(0)
     turn.deny()  # in the cell: the badge goes as well
     expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
-    expect(page.outputs(ASKING).locator(".opv")).to_contain_text("denied")
+    expect(turn.card).to_have_count(0)
 
 
 @LAB
@@ -242,18 +283,44 @@ def test_the_command_that_allows_needs_a_second_look(
 
     run_command(page, allow)
     expect(turn.card.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    page.page.keyboard.press("Control+Alt+Enter")
     assert turn.card.get_by_role("button", name="Allow once").is_enabled()
-    page.page.keyboard.press("Control+Alt+Enter")  # whatever a page makes of it, nothing is allowed
+    page.select(CALLS)  # looks away
+    run_command(page, allow)
     assert turn.card.get_by_role("button", name="Allow once").is_enabled()
-    page.page.keyboard.press("a")
+    page.page.wait_for_function(
+        "element => element.matches(':focus-within')", arg=handle(turn.card)
+    )
+    page.page.wait_for_timeout(READ_MS)
+    run_command(page, allow)
     expect(turn.saved).to_contain_text("4201.75")
+
+
+@LAB
+def test_after_a_restart_nothing_waits_and_the_line_is_there_again(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    ask(page)
+    away(page)
+    expect(notice(page)).to_be_visible()
+    before = page.page.locator(".op-status").inner_text()
+    notebook_tab(page).click()
+    page.restart_kernel()
+
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    expect(page.page.locator(".op-status")).to_be_hidden()
+    page.run(LOADING)
+    expect(page.page.locator(".op-status")).to_be_visible()
+    assert page.page.locator(".op-status").inner_text() != before
+    page.run(DEFINING)
 
 
 @NOTEBOOK
 def test_in_notebook_7_sessions_and_graphs_have_their_places(
     page: NotebookPage, service: FakeMessages
 ) -> None:
-    entry(page, "s-first").click()
+    open_entry(page, "s-first")
     sidebar(page).get_by_role("button", name="Open graph").click()
     view = page.page.locator("#op-session-s-first")
     expect(view.get_by_role("option")).to_have_count(3)

@@ -25,6 +25,7 @@ def stored(server: Server) -> str:
         ("GET", "sessions"),
         ("GET", "sessions/s-stored"),
         ("GET", "sessions/s-stored/nodes/n1"),
+        ("GET", "sessions/s-stored/export"),
         ("DELETE", "sessions/s-stored"),
         ("POST", "sessions/s-stored/restore"),
     ],
@@ -60,6 +61,9 @@ def test_sessions_are_listed_the_newest_first_and_searched(
     assert ids[0] == "s-newer" and stored in ids
     assert listed["sessions"][0]["turns"] == 1
     assert [session["id"] for session in found["sessions"]] == ["s-newer"]
+    said = server.ask("sessions?q=%22pengu%22+penguins*").json
+    assert server.ask("sessions?q=penguins").json["sessions"][0]["id"] == "s-newer"
+    assert isinstance(said["total"], int)  # whatever is typed, the search understands it
     assert server.ask("sessions?limit=1").json["total"] == len(ids)
 
 
@@ -88,8 +92,38 @@ def test_a_session_is_served_as_turns_and_a_graph(server: Server, stored: str) -
     assert "6 * 7" in told["input"]
 
 
+def test_an_answer_is_found_with_a_part_of_it(
+    server: Server, store: SessionStore, stored: str
+) -> None:
+    found = server.ask("sessions?q=script").json["sessions"]
+
+    assert stored in [session["id"] for session in found]
+    assert "42" in found[0]["snippet"]
+    assert "\x1b" not in found[0]["snippet"]
+
+
+@pytest.mark.parametrize("form", ["md", "html", "json", "ipynb"])
+def test_a_session_is_exported_as_a_file_to_save(server: Server, stored: str, form: str) -> None:
+    reply = server.ask(f"sessions/{stored}/export?format={form}")
+
+    assert reply.status == 200
+    assert reply.headers["Content-Disposition"] == f'attachment; filename="{stored}.{form}"'
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert b"What is 6 x 7?" in reply.body
+    assert b"42 </script>" not in reply.body or form in ("json", "ipynb")
+
+
+def test_an_unknown_format_is_refused_with_those_there_are(server: Server, stored: str) -> None:
+    reply = server.ask(f"sessions/{stored}/export?format=exe")
+
+    assert reply.status == 400
+    assert "md, html" in reply.json["message"]
+
+
 @pytest.mark.parametrize("session_id", HOSTILE_IDS)
-@pytest.mark.parametrize(("method", "rest"), [("GET", ""), ("DELETE", ""), ("POST", "/restore")])
+@pytest.mark.parametrize(
+    ("method", "rest"), [("GET", ""), ("GET", "/export"), ("DELETE", ""), ("POST", "/restore")]
+)
 def test_ids_that_are_no_folder_names_are_refused(
     server: Server, session_id: str, method: str, rest: str
 ) -> None:
