@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.harness import FUNCTION, LOAD, QUESTION, Desk, Turn
+from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
 from playwright.sync_api import Browser, ElementHandle, Locator, expect
 from server.conftest import make_session
 
@@ -39,12 +39,10 @@ def store(server: JupyterServer) -> SessionStore:
 
 
 @pytest.fixture(scope="module")
-def opened(
-    server: JupyterServer, browser: Browser, service: FakeMessages, store: SessionStore
-) -> Iterator[NotebookPage]:
+def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iterator[NotebookPage]:
     """One page for all tests of a server: a notebook that has the extension loaded."""
-    desk = Desk(server, browser, service, Path(), [])
-    page = desk.open("work", [LOAD, FUNCTION, QUESTION, "print(calls)"])
+    write_notebook(server.folder / "work.ipynb", [LOAD, FUNCTION, QUESTION, "print(calls)"])
+    page = NotebookPage(browser, server, "work.ipynb")
     page.run(LOADING)
     page.run(DEFINING)
     yield page
