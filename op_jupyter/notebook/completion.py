@@ -37,12 +37,12 @@ def _after(notebook: Notebook, flags: Sequence[Flag], words: list[str], current:
     """What may follow *words*: a flag's value, a flag, or the next word that has its place."""
     named = {name: each for each in flags if not each.positional for name in each.names}
     if words and (waiting := named.get(words[-1])) is not None and waiting.takes_value:
-        return _values(notebook, waiting, current)
+        return _values(notebook, waiting)
     places = [each for each in flags if each.positional]
     if current.startswith("-") or not places:
         return _names(flags)
     filled = _places_filled(named, words)
-    return _values(notebook, places[filled], current) if filled < len(places) else _names(flags)
+    return _values(notebook, places[filled]) if filled < len(places) else _names(flags)
 
 
 def _places_filled(named: dict[str, Flag], words: list[str]) -> int:
@@ -61,18 +61,16 @@ def _names(flags: Iterable[Flag]) -> list[str]:
     return [name for each in flags for name in each.names if name.startswith("--")]
 
 
-def _values(notebook: Notebook, flag: Flag, current: str) -> list[str]:
+def _values(notebook: Notebook, flag: Flag) -> list[str]:
     if choices := flag.options.get("choices"):
         return list(choices)
     read = _VALUES.get(flag.kind)
     if read is None:
         return []
     try:
-        values = list(read(notebook))
+        return list(read(notebook))
     except OpenProgramError:  # no session can be opened; Tab is not the place to say so
         return []
-    before, comma, _ = current.rpartition(",")  # of a list, the last name is being typed
-    return [f"{before}{comma}{value}" for value in values]
 
 
 def _sessions(notebook: Notebook) -> Iterable[str]:

@@ -65,6 +65,29 @@ def test_deny_fails_the_turn_and_nothing_runs(notebook: Kernel, fake: FakeMessag
     assert notebook.check("print('ran' in globals())") == "False"
 
 
+def test_two_cards_of_a_turn_edited_and_answered_with_a_message(
+    notebook: Kernel, fake: FakeMessages
+) -> None:
+    notebook.check("price = [3, 4, 5]")
+    fake.script(
+        asks_for_python("print('asked', len(price))"),
+        asks_for_python("price.clear()", 2),
+        Reply([text("I left it.")]),
+    )
+    cell = agent(notebook, "What is the sum?")
+    page = Page(notebook, cell)
+    page.say_ready()
+    page.decide(page.card(1), "allow", arguments={"code": "print('edited', sum(price))"})
+    page.decide(page.card(2), "deny_message", message="Leave the prices alone.")
+    notebook.finish(cell)
+    assert (cell.status, cell.stdout) == ("ok", "edited 12\n")
+    told = str(fake.requests[-1].body["messages"])
+    assert "edited 12" in told and "changed the arguments" in told
+    assert "Leave the prices alone." in told
+    assert notebook.check("print(price)") == "[3, 4, 5]"
+    assert final(cell).startswith("I left it.")
+
+
 def test_stale_and_double_clicks_are_harmless(notebook: Kernel, fake: FakeMessages) -> None:
     fake.script(asks_for_python("1"), asks_for_python("print('second')", 2), Reply([text("Done.")]))
     cell = agent(notebook, "Do it twice")
@@ -231,11 +254,12 @@ def test_stop_in_a_plain_call_is_recorded_as_cancelled(
 
 
 def test_run_all_keeps_its_order(notebook: Kernel, fake: FakeMessages) -> None:
-    fake.script(asks_for_python("seen = ['tool']"), Reply([text("One.")]), Reply([text("Two.")]))
+    words = ["One.", "Two.", "Three.", "Four.", "Five."]
+    fake.script(asks_for_python("seen = ['tool']"), *(Reply([text(word)]) for word in words))
     cells = [
         agent(notebook, "First"),
         notebook.send("seen.append('cell'); print(seen)", allow_stdin=True),
-        agent(notebook, "Second"),
+        *(agent(notebook, prompt) for prompt in ("Second", "Third", "Fourth", "Fifth")),
         notebook.send("print('last')", allow_stdin=True),
     ]
     page = Page(notebook, cells[0])
@@ -246,7 +270,10 @@ def test_run_all_keeps_its_order(notebook: Kernel, fake: FakeMessages) -> None:
     ends = [cell.done_at for cell in cells]
     assert ends == sorted(ends)
     assert cells[1].stdout == "['tool', 'cell']\n"
-    assert "One." in str(fake.requests[-1].body["messages"])
+    answers = [final(cell).strip().split("\n")[0] for cell in (cells[0], *cells[2:6])]
+    assert answers == words
+    told = str(fake.requests[-1].body["messages"])
+    assert [told.index(word) for word in words[:4]] == sorted(told.index(w) for w in words[:4])
 
 
 def test_stop_ends_run_all(notebook: Kernel, fake: FakeMessages) -> None:
@@ -317,10 +344,14 @@ def test_a_killed_kernel_leaves_a_session_that_goes_on(
 ) -> None:
     fake.script(Reply([text("Nice to meet you, Ada.")]), Reply([text("late")], ttft=60))
     notebook.finish(agent(notebook, "My name is Ada."))
-    agent(notebook, "And I am 36.")
+    cell = agent(notebook, "And I am 36.")
+    page = Page(notebook, cell)
+    page.say_ready()
     fake.wait_requests(2, timeout=60)
     notebook.kill()
     notebook.restart()
+    # The old page is still there: what is clicked in it reaches nothing, and harms nothing.
+    page.send({"kind": "decide", "id": "toolu_1", "answer": "allow"})
     notebook.run("%load_ext op_jupyter", allow_stdin=True)
     resumed = notebook.run("%agent resume", allow_stdin=True)
     assert "2 turns" in final(resumed)

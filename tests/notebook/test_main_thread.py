@@ -177,17 +177,25 @@ def test_a_stubborn_job_is_interrupted_again(lent: LentThread) -> None:
 
 def test_a_job_that_was_cancelled_before_it_began_never_runs(lent: LentThread) -> None:
     ran: list[str] = []
+    busy, free = threading.Event(), threading.Event()
+
+    def occupy() -> bool:
+        busy.set()
+        return free.wait(30)
 
     async def work() -> str:
+        first = asyncio.ensure_future(lent.run(occupy))
+        await asyncio.to_thread(busy.wait)  # from now on nothing else begins on the main thread
         task = asyncio.ensure_future(lent.run(lambda: ran.append("ran")))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
+        free.set()
+        assert await first
         return "over"
 
-    job = submit(work)
+    assert wait(lent, submit(work)) == "over"
     assert wait(lent, submit(asyncio.sleep, 0, "next")) == "next"
-    assert wait(lent, job) == "over"
     assert ran == []
 
 
