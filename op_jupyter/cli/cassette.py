@@ -18,6 +18,8 @@ from op_jupyter.cli.output import print_table
 from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.providers.live import RECORD_WITH
+from op_jupyter.store.cassette_codec import Contents
+from op_jupyter.store.cassette_merge import merged
 from op_jupyter.store.cassette_use import VARIABLE as LOG
 from op_jupyter.store.cassette_use import read_log
 from op_jupyter.store.cassettes import FileCassette
@@ -70,6 +72,17 @@ def prune(targets: Sequence[Path], command: str | None) -> None:
         print(f"{_shown(path)}: {count(dropped, 'recording')} dropped")
 
 
+def merge(ours: Path, theirs: Path, base: Path | None) -> int:
+    """Join two versions of a cassette, in place of the first; the exit code."""
+    kept = _existing(ours)
+    before = Contents() if base is None else _existing(base).contents()
+    together, in_doubt = merged(before, kept.contents(), _existing(theirs).contents())
+    kept.replace(together)
+    for key in in_doubt:
+        print(f"both sides changed {key}; {_shown(ours)} keeps its own", file=sys.stderr)
+    return ExitCode.FAILED if in_doubt else ExitCode.OK
+
+
 def record(path: Path, *, yes: bool, answers: Sequence[str]) -> None:
     """Run a notebook live, in place, and keep its outputs, model calls and decisions.
 
@@ -105,8 +118,10 @@ def _played(targets: Sequence[Path], command: str | None) -> Mapping[Path, Mappi
         else:
             _run_command(command, env, targets)
         used = dict(read_log(log))
-    for path in targets if command else ():
-        used.setdefault(Path(os.path.realpath(path)), {})
+    for target in targets:  # one of which nothing is used any more, too
+        path = target.with_suffix(".cassette") if target.suffix == _NOTEBOOK else target
+        if path.exists():
+            used.setdefault(Path(os.path.realpath(path)), {})
     return used
 
 

@@ -259,6 +259,17 @@ def _declare_cassettes(commands: Commands) -> None:
         made.add_argument(
             "--run", metavar="COMMAND", help="what plays the cassette, where no notebook does"
         )
+    merge = cassette.add(
+        "merge",
+        _cassette_merge,
+        "join two versions of a cassette, in place of the first",
+        "As git's driver for merges: `git config merge.cassette.driver "
+        f"'{PROGRAM} cassette merge %A %B --base %O'`, and `*.cassette merge=cassette` in "
+        ".gitattributes. What both sides changed stays as in the first, and is named.",
+    )
+    merge.add_argument("ours", type=Path, metavar="OURS", help="the file that is changed")
+    merge.add_argument("theirs", type=Path, metavar="THEIRS", help="the other version")
+    merge.add_argument("--base", type=Path, metavar="BASE", help="what both went on from")
     record = cassette.add(
         "record",
         _cassette_record,
@@ -458,6 +469,12 @@ def _cassette_prune(args: argparse.Namespace) -> None:
     from op_jupyter.cli import cassette
 
     cassette.prune(args.paths, args.run)
+
+
+def _cassette_merge(args: argparse.Namespace) -> int:
+    from op_jupyter.cli import cassette
+
+    return cassette.merge(args.ours, args.theirs, args.base)
 
 
 def _cassette_record(args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from op_jupyter.core.keys import canonical_json
+from op_jupyter.core.visible import visible
 
 _CONTEXT_WORDS: Final = 6
 _MOST_LINES: Final = 24
@@ -28,7 +29,7 @@ def nearest(
 def difference(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """The changed words as a unified diff, cut to what a person reads."""
     lines = _changed_lines(list(request_lines(recorded)), list(request_lines(wanted)))
-    shown = [line[:_LONGEST_LINE] for line in lines[:_MOST_LINES]]
+    shown = [visible(line[:_LONGEST_LINE]) for line in lines[:_MOST_LINES]]
     if len(lines) > _MOST_LINES:
         shown.append(f"… and {len(lines) - _MOST_LINES} more changed lines")
     return "\n".join(["--- recorded", "+++ now", *shown])
@@ -38,7 +39,7 @@ def title(request: Mapping[str, Any]) -> str:
     """What a canonical request asks, in a few words."""
     last = request["messages"][-1] if request["messages"] else {"content": []}
     text = " ".join(" ".join(_block_lines(block)) for block in last["content"])
-    text = " ".join(text.split())
+    text = visible(" ".join(text.split()))
     return text if len(text) <= 60 else text[:59] + "…"
 
 

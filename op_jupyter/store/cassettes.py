@@ -83,6 +83,14 @@ class FileCassette:
             self._refresh()
             return self._contents
 
+    def replace(self, contents: Contents) -> None:
+        """Hold *contents*, and nothing else."""
+        with self._changing() as kept:
+            kept.provider = contents.provider
+            kept.providers = contents.providers
+            kept.exchanges = contents.exchanges
+            kept.decisions = contents.decisions
+
     @property
     def used(self) -> Mapping[str, int] | None:
         """How many recordings of each key this object played or made.
@@ -261,8 +269,8 @@ def _read(path: Path) -> tuple[str, Contents]:
     except Unreadable as error:
         line = text.count("\n", 0, error.position) + 1
         raise CorruptRecord(
-            f"{path} line {line}: {error}; if a merge left marks there, keep both sides,"
-            " with an empty line between recordings",
+            f"{path} line {line}: {error}; if a merge left marks there, take one side whole and"
+            " join the other with `op-jupyter cassette merge`",
             path=str(path),
             offset=len(text[: error.position].encode("utf-8", "surrogatepass")),
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -165,6 +166,38 @@ def test_what_is_recorded_can_be_listed_and_shown(
         "reply 1 (end_turn)",
         "an old answer",
     ]
+
+
+def test_git_merges_recordings_with_it(folder: Path) -> None:
+    code = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
+    driver = f"{sys.executable} -c '{code}' cassette merge %A %B --base %O"
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], check=True, capture_output=True)
+
+    def add(question: str) -> None:
+        about = {"role": "user", "content": [{"type": "text", "text": question}]}
+        FileCassette(folder / "x.cassette").record_reply(
+            {**OLD, "messages": [about]}, Recording([{"type": "text", "text": "yes"}])
+        )
+        git("add", "x.cassette", ".gitattributes")
+        git("commit", "-m", question)
+
+    (folder / ".gitattributes").write_text("*.cassette merge=cassette\n")
+    git("init", "-b", "main")
+    for name, value in (
+        ("user.name", "x"),
+        ("user.email", "x@y"),
+        ("merge.cassette.driver", driver),
+    ):
+        git("config", name, value)
+    add("one")
+    git("checkout", "-b", "other")
+    add("two")
+    git("checkout", "main")
+    add("three")
+    git("merge", "other")
+    assert len(FileCassette(folder / "x.cassette").requests()) == 3
 
 
 @pytest.mark.parametrize(

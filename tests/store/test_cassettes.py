@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -22,6 +24,7 @@ from op_jupyter.store.cassette_codec import (
     decode,
     encode,
 )
+from op_jupyter.store.cassette_merge import merged
 from op_jupyter.store.cassette_use import read_log
 from op_jupyter.store.cassettes import FileCassette
 
@@ -311,6 +314,58 @@ def test_what_a_killed_process_left_behind_is_no_obstacle(path):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_process_that_is_killed_while_it_records_leaves_a_whole_file(path):
+    code = f"""
+import itertools
+from pathlib import Path
+from op_jupyter.core.recording import Recording
+from op_jupyter.store.cassettes import FileCassette
+for number in itertools.count():
+    text = {{"type": "text", "text": f"question {{number}}"}}
+    asked = {{"model": "m", "system": "", "tools": [],
+             "messages": [{{"role": "user", "content": [text]}}]}}
+    FileCassette(Path({str(path)!r})).record_reply(asked, Recording([text]))
+    print(number, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        for _ in range(10):
+            process.stdout.readline()
+            FileCassette(path).record_reply(HELLO, says("by another"))
+        process.kill()
+    contents = FileCassette(path).contents()
+    assert len(contents.exchanges) >= 11
+    FileCassette(path).record_reply(HELLO, says("and on"))
+    assert os.listdir(path.parent) == [path.name]
+
+
+# --- two versions of one ------------------------------------------------------------------
+
+
+def test_both_sides_of_a_merge_are_joined_and_doubts_are_named(path):
+    a, b, c, d = (request(user(name)) for name in "abcd")
+
+    def version(**replies):
+        path.unlink(missing_ok=True)
+        cassette = FileCassette(path)
+        for name, said in replies.items():
+            cassette.record_reply(request(user(name)), says(said))
+        return FileCassette(path).contents()
+
+    base = version(a="1", b="1", c="1")
+    together, doubts = merged(base, version(a="2", c="1", d="1"), version(a="1", b="1", c="2"))
+    said = {key: e.replies for key, e in together.exchanges.items()}
+    assert said == {
+        request_key(a): [says("2")],
+        request_key(c): [says("2")],
+        request_key(d): [says("1")],
+    }
+    assert doubts == []
+    together, doubts = merged(base, version(a="2"), version(a="3", b="1", c="1"))
+    assert together.exchanges[request_key(a)].replies == [says("2")]
+    assert doubts == [request_key(a)]
+    assert request_key(b) not in together.exchanges
+
+
 # --- what a run used ----------------------------------------------------------------------
 
 
@@ -418,3 +473,15 @@ def test_decoding_what_was_encoded_gives_it_back(made):
     text = encode(made)
     assert decode(text) == made
     assert encode(decode(text)) == text
+
+
+@given(contents(), contents())
+@settings(max_examples=30)
+def test_a_merge_loses_nothing_that_was_added(ours, theirs):
+    together, doubts = merged(Contents(), ours, theirs)
+    assert together.exchanges == {**theirs.exchanges, **ours.exchanges}
+    assert set(doubts) <= {*ours.exchanges, *ours.decisions} & {
+        *theirs.exchanges,
+        *theirs.decisions,
+    }
+    assert merged(ours, ours, theirs)[0].exchanges == theirs.exchanges
