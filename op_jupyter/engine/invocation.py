@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
 
 TRACEBACK_CHARS: Final = 4_000
+MESSAGE_CHARS: Final = 8_000
 
 
 class Callee(Protocol):
@@ -303,7 +304,7 @@ def error_told(error: BaseException, clean: Callable[[str], str]) -> Mapping[str
     trace = clean("".join(traceback.format_exception(error)))
     return {
         "type": type(error).__name__,
-        "message": message_of(error),
+        "message": bounded(clean(message_of(error)), MESSAGE_CHARS, MESSAGE_CHARS // 4),
         "traceback": bounded(trace, 0, TRACEBACK_CHARS),
     }
 

@@ -16,7 +16,7 @@ from op_jupyter.core.messages import TextBlock, block_to_json
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.skills import sent_text
 from op_jupyter.core.turn import Outcome, Phase
-from op_jupyter.core.updates import Update, clip
+from op_jupyter.core.updates import Update, bounded, clip
 from op_jupyter.engine.artifacts import metrics_of
 from op_jupyter.engine.compaction import CompactionStart, write_summary
 from op_jupyter.engine.context import current_frame
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MESSAGE_CHARS: Final = 8_000
 COMPACTION: Final = "compaction of the conversation"
 
 
@@ -253,10 +254,11 @@ def failure_of(error: BaseException | None) -> dict[str, object] | None:
 
 
 def describe_error(error: BaseException) -> str:
-    """*error* in one line; ours already say what to do."""
+    """*error* in a few words; ours already say what to do."""
     if isinstance(error, OpenProgramError):
         return error.message
-    return f"{type(error).__name__}: {message_of(error)}"
+    said = bounded(message_of(error), MESSAGE_CHARS, MESSAGE_CHARS // 4)
+    return f"{type(error).__name__}: {said}"
 
 
 def _finished(outcome: Outcome, seconds: float) -> dict[str, object]:

@@ -143,8 +143,18 @@ class CallableProvider:
             return await call()
         # The call may ask the model again from its thread: a limit could lock all of them up.
         no_limit = anyio.CapacityLimiter(math.inf)
-        answer = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=no_limit)
+        answer = await anyio.to_thread.run_sync(
+            self._in_thread, call, abandon_on_cancel=True, limiter=no_limit
+        )
         return await answer if inspect.isawaitable(answer) else answer
+
+    def _in_thread(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (StopIteration, StopAsyncIteration, GeneratorExit) as error:
+            # asyncio takes these for its own, so nobody who awaits can be given them.
+            raised = f"{type(error).__name__}{error.args!r:.200}"
+            raise RuntimeError(f"{self._name} raised {raised}, which ends generators") from error
 
 
 def flat_content(request: ModelRequest) -> list[dict[str, Any]]:

@@ -111,7 +111,9 @@ def _named(
     if name in servers:
         return _server(servers[name], model, environ, origin)
     if name.startswith(("http://", "https://")):
-        return _server(Endpoint(urlsplit(name).netloc, name), model, environ, origin)
+        host = name.partition("://")[2].strip("/") or name
+        EndpointProfile(name=host, base_url=name)  # refuses an address that is none
+        return _server(Endpoint(host, name), model, environ, origin)
     raise ConfigurationError(_unknown(name, [*BUILT_IN, *servers]))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, cast, get_args
 
 from op_jupyter.core.redact import is_secret_name
@@ -129,10 +129,18 @@ def parse_endpoint(name: str, table: object) -> Endpoint:
         raise ConfigurationError(f"{where} needs a base_url, like http://localhost:11434")
     values = {word: _checked(f"{where}.{word}", word, value) for word, value in table.items()}
     endpoint = Endpoint(name=name, **values)
+    if "max_output_tokens" not in values:
+        most = min(endpoint.max_output_tokens, endpoint.context_tokens)
+        endpoint = replace(endpoint, max_output_tokens=most)
     if endpoint.key_env is not None and not is_secret_name(endpoint.key_env):
         raise ConfigurationError(
             f"{where}.key_env is {endpoint.key_env!r}, which does not read like a key's name:"
             " its value would stand in records; give the variable a name like WORK_API_KEY"
+        )
+    if endpoint.max_output_tokens > endpoint.context_tokens:
+        raise ConfigurationError(
+            f"{where}.max_output_tokens is {endpoint.max_output_tokens}, more than its window has"
+            f" room for: context_tokens is {endpoint.context_tokens}"
         )
     EndpointProfile(name=name, base_url=endpoint.base_url)  # refuses a URL that is none
     return endpoint

@@ -126,6 +126,10 @@ def test_a_request_reaches_the_endpoint_with_its_key_header_and_fields(environ):
         ('base_url = "http://h"\nmodels = []', "a list of model names"),
         ('base_url = "http://h"\ncontext_tokens = true', "a whole number"),
         ('base_url = "http://h"\nmax_output_tokens = 0', "a whole number"),
+        (
+            'base_url = "http://h"\ncontext_tokens = 9\nmax_output_tokens = 10',
+            "more than its window",
+        ),
         ('base_url = "http://h"\nread_timeout = nan', "seconds above 0"),
         ('base_url = "http://h"\nthinking = "yes"', "true or false"),
         ('base_url = "http://h"\nextra_body = 3', "a table"),

@@ -376,3 +376,14 @@ async def test_an_item_that_is_neither_text_nor_a_call_is_named(item):
 
 async def test_an_empty_answer_is_a_message_without_content():
     assert await said_by(lambda content: "") == ""
+
+
+@pytest.mark.parametrize("error", [StopIteration(3), StopAsyncIteration(), GeneratorExit()])
+async def test_what_ends_a_generator_is_told_as_an_error_of_the_function(
+    error: BaseException,
+) -> None:
+    def exhausted(content: object) -> str:
+        raise error
+
+    with pytest.raises(RuntimeError, match=f"exhausted raised {type(error).__name__}"):
+        await collect(CallableProvider(exhausted, "m"), REQUEST)

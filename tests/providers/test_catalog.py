@@ -80,6 +80,8 @@ def test_a_named_model_is_the_default_of_the_profile():
         ({"name": "ollama"}, "say which one"),
         ({"name": "anthropc"}, "did you mean 'anthropic'"),
         ({"name": "clod-code"}, "no provider 'clod-code'"),
+        ({"name": "http://"}, "the base URL of http:// is"),
+        ({"name": "http://[", "model": "m"}, "the base URL of \\[ is"),
         ({"environ": {"ANTHROPIC_BASE_URL": "localhost:80"}}, "http://localhost:11434"),
         ({"environ": {"ANTHROPIC_BASE_URL": "http://u:p@host"}}, "holds a password"),
         ({"environ": {"ANTHROPIC_API_KEY": "sk two words"}}, "from ANTHROPIC_API_KEY holds"),
