@@ -64,7 +64,7 @@ def final(cell: Cell) -> str:
     return shown(cell)
 
 
-def test_a_turn_whose_process_dies_is_interrupted_and_listed(
+def test_a_turn_whose_process_dies_is_interrupted_and_one_that_it_ends_with_is_cancelled(
     notebook: Kernel, fake: FakeMessages, tmp_path: Path
 ) -> None:
     fake.script(Reply([text("never the end")], fault="hang", at=4))
@@ -78,6 +78,11 @@ def test_a_turn_whose_process_dies_is_interrupted_and_listed(
     notebook.check(f"%agent resume {session_id}")
     assert f"{turn_id}: interrupted" in shown(notebook.run("%agent jobs"))
     assert len(fake.requests) == 1
+    fake.script(Reply([text("never the end")], fault="hang", at=4))
+    begin(notebook, "Work on it again")
+    fake.wait_held()
     notebook.leave()
-    turn = SessionStore(root_path=tmp_path / "sessions").load(session_id).turns[turn_id]
-    assert turn.status == "interrupted" and turn.metadata["background"] is True
+    first, second = SessionStore(root_path=tmp_path / "sessions").load(session_id).turns.values()
+    assert first.id == turn_id
+    assert first.status == "interrupted" and first.metadata["background"] is True
+    assert second.status == "cancelled"
