@@ -48,8 +48,8 @@ class _Loaded:
             self._complete(word, completer)
         self._listen("pre_run_cell", notebook.before_cell)
         self._listen("post_run_cell", notebook.after_cell)
-        atexit.register(self.undo)
-        self._undo.append(lambda: atexit.unregister(self.undo))
+        atexit.register(self._leave)
+        self._undo.append(lambda: atexit.unregister(self._leave))
         set_waiter(notebook.lent.wait)
         self._undo.append(lambda: set_waiter(None))
         self._undo.append(notebook.close)
@@ -76,6 +76,12 @@ class _Loaded:
                 table[name] = before
 
         self._undo.append(restore)
+
+    def _leave(self) -> None:
+        """End with the process.  The kernel has closed its channels: no click comes any more."""
+        set_waiter(None)
+        self.notebook.lent.leave()
+        self.undo()
 
     def undo(self) -> None:
         """Take everything away again, the last thing first."""

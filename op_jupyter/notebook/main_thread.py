@@ -278,6 +278,10 @@ class LentThread:
                 self._run_next()
             self.interrupts.clear()
 
+    def leave(self) -> None:
+        """The process is on its way out: the kernel's loop will run nothing here any more."""
+        self._loop = None
+
     def close(self) -> None:
         """Give up what was taken from the system.  Nobody may wait any more."""
         if self._loop is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from kernel.harness import Cell, Kernel
 from kernel.page import Page
+from kernel.test_questions import ASK, QuestionPage
 
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
@@ -53,6 +54,50 @@ def test_a_question_is_parked_and_a_page_that_is_opened_late_answers_it(
     finished = page.updates("turn_finished")
     assert [data["status"] for data in finished] == ["completed"]
     notebook.wait_for(lambda: "It is 42." in final(cell), "what stays in the cell")
+
+
+PAINT = """
+def paint() -> str:
+    "Paint it."
+    which, sure = ask("Which?", ["red", "blue"]), confirm("Sure?")
+    tone = form("How?", {"type": "object", "properties": {"tone": {"type": "string"}}})
+    return f"{which} {sure} {tone}"
+"""
+
+
+class NextQuestion(QuestionPage):
+    """The form of a question that is not among *seen*, whatever cell runs by then."""
+
+    def __init__(self, kernel: Kernel, seen: set[str]) -> None:
+        self._kernel, self._subshell = kernel, None
+        kernel.wait_for(lambda: bool(self._new(seen)), "the next question")
+        self.comm = self._new(seen)[0]
+        seen.add(self.comm)
+
+    def _new(self, seen: set[str]) -> list[str]:
+        opened = {
+            comm: messages[0]["content"].get("data", {}).get("state", {})
+            for comm, messages in self._kernel.comms.items()
+        }
+        return [c for c, state in opened.items() if "question" in state and c not in seen]
+
+
+def test_questions_of_a_background_turn_are_answered_in_the_page(
+    notebook: Kernel, fake: FakeMessages
+) -> None:
+    notebook.check(f"{ASK}\n{PAINT}")
+    fake.script(Reply([tool("paint", id="toolu_1")]), Reply([text("Done.")]))
+    code = "%%agent --background --tools paint -o job\nPaint it"
+    cell = notebook.finish(notebook.send(code, allow_stdin=True))
+    turn = Page(notebook, cell)
+    turn.say_ready()
+    turn.decide(turn.card(), "allow")
+    seen: set[str] = set()
+    for answer in ("red", True, {"tone": "warm"}):
+        page = NextQuestion(notebook, seen)
+        page.answer(page.say_ready(), answer)
+    assert notebook.check("print(job.result())").endswith("Done.")
+    assert "red True {'tone': 'warm'}" in str(fake.requests[-1].body["messages"][-1])
 
 
 def shown(cell: Cell) -> str:

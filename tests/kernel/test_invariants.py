@@ -148,6 +148,29 @@ def test_a_sub_agent_works_in_a_session_of_its_own_on_disk(
     assert parent.node(own.meta["parent"]["node_id"]).name == "spawn_agent"
     assert [t.status for t in own.turns.values()] == ["completed"]
 
+    # What it may is at most what its parent may, and it can ask nobody.
+    (tmp_path / "kept").mkdir()
+    assert notebook.run("%agent deny write_file").status == "ok"
+    fake.script(
+        Reply([tool("spawn_agent", id="toolu_2", message="make files"), tool("wait_agent")]),
+        Reply(
+            [
+                python("import shutil; shutil.rmtree('kept')", "toolu_code"),
+                tool("write_file", id="toolu_file", path="by_tool", text="x"),
+            ]
+        ),
+    )
+    assert agent(notebook, "Let another make files").status == "ok"
+    (child,) = [store.load(i.id) for i in store.sessions() if i.id.endswith("agent-2")]
+    calls = {n.name: n.output for n in child if n.metadata.get("kind") == "tool"}
+    assert {name: call["state"] for name, call in calls.items()} == {
+        "python": "denied",
+        "write_file": "denied",
+    }
+    told = str(calls)
+    assert "nobody can be asked here" in told and "the rule deny write_file forbids it" in told
+    assert (tmp_path / "kept").exists() and not (tmp_path / "by_tool").exists()
+
 
 def test_after_kill_9_in_a_tool_nothing_is_rerun_and_the_request_says_so(
     notebook: Kernel, fake: FakeMessages, tmp_path: Path
