@@ -20,7 +20,9 @@ from typing import Any, Final
 from op_jupyter.errors import SessionLocked
 from op_jupyter.store.files import FileSystem, read_file
 
-_POLL_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.02
+_PUSH_IN: Final = 50
+"""So many polls after which nobody waits for those in front: one may be stopped, or a fork."""
 _MAX_BYTES: Final = 4096
 
 
@@ -93,7 +95,7 @@ class WriterLock:
         """
         fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            if not _wait_for(fd, timeout):
+            if not self._wait(fd, timeout):
                 raise locked(self._session_id, _parse_holder(os.pread(fd, _MAX_BYTES, 0)))
             last = _parse_holder(os.pread(fd, _MAX_BYTES, 0))
             if last is not None and _is_elsewhere(last, me) and not force:
@@ -109,6 +111,30 @@ class WriterLock:
         self._fd = fd
         _held.add(self)
         return last is not None
+
+    def _wait(self, fd: int, timeout: float) -> bool:
+        """Lock *fd* within *timeout* seconds; whether that worked.
+
+        Whoever waits stands in a queue, which is a lock of its own: a writer that lets go and
+        comes back at once would be first every time otherwise.
+        """
+        if timeout <= 0:
+            return _try_lock(fd)
+        deadline, polls = time.monotonic() + timeout, 0
+        queue = self._files.open(f"{self._path}.queue", os.O_RDWR | os.O_CREAT)
+        try:
+            first = False
+            while True:
+                polls += 1
+                first = first or _try_lock(queue)
+                if (first or polls % _PUSH_IN == 0) and _try_lock(fd):
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return _try_lock(fd)
+                time.sleep(min(_POLL_SECONDS, left))
+        finally:
+            self._files.close(queue)
 
     def release(self) -> None:
         """Let go, and say so in the file.  Safe to call twice."""
@@ -142,16 +168,6 @@ def _forget_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all_after_fork)
-
-
-def _wait_for(fd: int, timeout: float) -> bool:
-    deadline = time.monotonic() + timeout
-    while not _try_lock(fd):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(_POLL_SECONDS, left))
-    return True
 
 
 def _try_lock(fd: int) -> bool:

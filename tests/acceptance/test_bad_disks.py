@@ -26,18 +26,6 @@ from tests.engine.harness import (
 )
 
 
-class Disk(FailingStore):
-    """Refuses its *number*-th write and the *more* after it; keeps what it was asked to write."""
-
-    def __init__(self, inner: Any, number: int, more: float = 0) -> None:
-        super().__init__(inner, number)
-        self._more = more
-
-    def refuses(self) -> bool:
-        self.left -= 1
-        return -1 - self._more <= self.left < 0
-
-
 @pytest.fixture
 def opened(store: MemoryStore) -> Iterator[Any]:
     session = store.open(store.create_session("s1"))
@@ -76,7 +64,7 @@ def a_turn(session: AgentSession, ending: str) -> tuple[Any, ScriptedProvider, l
 
 def writes_of(ending: str) -> int:
     store = MemoryStore()
-    disk = Disk(store.open(store.create_session()), 10**6)
+    disk = FailingStore(store.open(store.create_session()), 10**6)
     outcome, _, _ = a_turn(AgentSession(disk), ending)  # type: ignore[arg-type]
     assert (outcome.status, outcome.code) == ENDS[ending]
     return 10**6 - disk.left
@@ -85,7 +73,7 @@ def writes_of(ending: str) -> int:
 EVERY_WRITE: Final = [(ending, n) for ending in ENDS for n in range(writes_of(ending))]
 
 
-class ForgetsAnswers(Disk):
+class ForgetsAnswers(FailingStore):
     """Refuses each write that would store an assistant's message."""
 
     def __getattr__(self, name: str) -> Any:
@@ -102,7 +90,7 @@ class ForgetsAnswers(Disk):
 
 
 def test_a11_a_tool_whose_request_is_not_stored_never_runs(opened: Any) -> None:
-    session = AgentSession(ForgetsAnswers(opened, 10**6))  # type: ignore[arg-type]
+    session = AgentSession(ForgetsAnswers(opened, 10**6, more=0))  # type: ignore[arg-type]
     provider = ScriptedProvider(reply(call("look", {}), call("look", {"what": "b"})))
     look = FakeTool()
     outcome = run(session, provider, [look])
@@ -142,7 +130,7 @@ def message_of(node: Any) -> Any:
 def test_a17_a_store_failure_at_every_write_keeps_the_invariants(
     store: MemoryStore, ending: str, number: int, more: float
 ) -> None:
-    disk = Disk(store.open(store.create_session("s1")), number, more)
+    disk = FailingStore(store.open(store.create_session("s1")), number, more)
     session = AgentSession(disk)  # type: ignore[arg-type]
     outcome, _, tools = a_turn(session, ending)
     assert outcome.status == "failed"
@@ -168,7 +156,7 @@ def test_a17_a_store_failure_at_every_write_keeps_the_invariants(
 def test_a17_the_first_cause_is_kept_when_the_end_cannot_be_recorded(
     opened: Any, ending: str
 ) -> None:
-    disk = Disk(opened, writes_of(ending) - 1, float("inf"))
+    disk = FailingStore(opened, writes_of(ending) - 1, float("inf"))
     outcome, _, _ = a_turn(AgentSession(disk), ending)  # type: ignore[arg-type]
     assert (outcome.status, outcome.code) == ENDS[ending]
 
@@ -176,6 +164,6 @@ def test_a17_the_first_cause_is_kept_when_the_end_cannot_be_recorded(
 def test_a17_nothing_was_written_means_no_model_call(opened: Any) -> None:
     for number in range(2):  # the turn's record, the user's node
         provider = ScriptedProvider(reply("never"))
-        session = AgentSession(Disk(opened, number, float("inf")))  # type: ignore[arg-type]
+        session = AgentSession(FailingStore(opened, number, float("inf")))  # type: ignore[arg-type]
         outcome = run(session, provider)
         assert (outcome.code, provider.requests) == ("persistence_error", [])

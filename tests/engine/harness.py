@@ -199,10 +199,11 @@ async def wait_phase(session: AgentSession, phase: str) -> None:
 
 
 class FailingStore:
-    """An open session whose writes fail from the *n*-th on."""
+    """An open session that refuses a write, and the *more* after it; *allowed* ones come before."""
 
-    def __init__(self, inner: Any, allowed: int) -> None:
+    def __init__(self, inner: Any, allowed: int, more: float = float("inf")) -> None:
         self._inner = inner
+        self._more = more
         self.left = allowed
 
     def __getattr__(self, name: str) -> Any:
@@ -230,7 +231,7 @@ class FailingStore:
     def refuses(self) -> bool:
         """Whether the write that comes now fails."""
         self.left -= 1
-        return self.left < 0
+        return -1 - self._more <= self.left < 0
 
 
 def assert_sound(session: AgentSession) -> None:

@@ -33,18 +33,6 @@ from tests.engine.harness import (
 WRITES_OF_A_TURN = 27
 
 
-class Refusing(FailingStore):
-    """Refuses the *number*-th write, and the *more* after it."""
-
-    def __init__(self, inner: Any, number: int, more: float) -> None:
-        super().__init__(inner, number)
-        self._more = more
-
-    def refuses(self) -> bool:
-        self.left -= 1
-        return -1 - self._more <= self.left < 0
-
-
 @pytest.fixture
 def disk(store: MemoryStore) -> Iterator[Any]:
     opened = store.open(store.create_session("s1"))
@@ -90,7 +78,7 @@ def assert_what_ran_is_on_record(session: AgentSession, tools: list[FakeTool]) -
 
 @pytest.mark.parametrize("number", range(WRITES_OF_A_TURN))
 def test_a_write_that_fails_for_good_ends_the_turn_there(disk: Any, number: int) -> None:
-    failing = Refusing(disk, number, more=float("inf"))
+    failing = FailingStore(disk, number, more=float("inf"))
     session = AgentSession(failing)  # type: ignore[arg-type]
     provider = asked()
     outcome, tools = a_whole_turn(session, provider)
@@ -104,7 +92,7 @@ def test_a_write_that_fails_for_good_ends_the_turn_there(disk: Any, number: int)
 
 @pytest.mark.parametrize("number", range(WRITES_OF_A_TURN))
 def test_a_write_that_fails_once_leaves_nothing_that_says_it_runs(disk: Any, number: int) -> None:
-    failing = Refusing(disk, number, more=0)
+    failing = FailingStore(disk, number, more=0)
     session = AgentSession(failing)  # type: ignore[arg-type]
     outcome, tools = a_whole_turn(session, asked())
     assert (outcome.status, outcome.code) == ("failed", "persistence_error")
@@ -120,14 +108,14 @@ def test_a_write_that_fails_once_leaves_nothing_that_says_it_runs(disk: Any, num
 
 
 def test_a_turn_has_that_many_writes(disk: Any) -> None:
-    counting = Refusing(disk, 10**6, more=0)
+    counting = FailingStore(disk, 10**6, more=0)
     assert a_whole_turn(AgentSession(counting), asked())[0].status == "completed"  # type: ignore[arg-type]
     assert 10**6 - counting.left == WRITES_OF_A_TURN
 
 
 @pytest.mark.parametrize("how", ["denied", "cancelled"])
 def test_the_first_cause_is_kept_when_recording_it_fails(disk: Any, how: str) -> None:
-    failing = Refusing(disk, 10**6, more=float("inf"))
+    failing = FailingStore(disk, 10**6, more=float("inf"))
     session = AgentSession(failing)  # type: ignore[arg-type]
     gate = Gate()
 
@@ -157,8 +145,8 @@ def test_the_first_cause_is_kept_when_recording_it_fails(disk: Any, how: str) ->
 
 def in_failing_session(
     disk: Any, number: int, more: float, provider: ScriptedProvider
-) -> tuple[Refusing, list[Any]]:
-    failing = Refusing(disk, number, more)
+) -> tuple[FailingStore, list[Any]]:
+    failing = FailingStore(disk, number, more)
     session = AgentSession(failing)  # type: ignore[arg-type]
     runtime = Runtime(provider=provider, max_retries=0)
     handle = SessionHandle(MemoryStore(), "s1", runtime, None, False, session)
