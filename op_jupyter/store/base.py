@@ -50,7 +50,8 @@ class SearchHit:
         node_id, turn_id: of the message; "" for a title.
         role: ``user``, ``assistant`` or ``title``.
         snippet: the part around the first word that was found, on one line.
-        score: larger is better; to be compared within one search.
+        score: larger is better, within one search; 0 where so much fits that only the newest are
+            told.
         at: when it was said, UTC, ISO 8601; "" for a title.
     """
 

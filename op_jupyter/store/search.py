@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -42,10 +43,10 @@ from op_jupyter.store.summary import META, parse_meta
 
 FOLDER: Final = ".index"
 FILE: Final = "search.sqlite"
-VERSION: Final = 1
+VERSION: Final = 2
 WAIT_SECONDS: Final = 10.0
-CANDIDATES: Final = 2_000
-"""So many of the newest messages that fit are ranked; more would take too long to rank."""
+RANKED: Final = 2_000
+"""Where more messages fit, nothing tells the best of them, and the newest are taken."""
 MAX_MESSAGE_CHARS: Final = 1_000_000
 _MAX_META_BYTES: Final = 16 * 1024 * 1024
 _SETTLED_NS: Final = 100_000_000
@@ -54,7 +55,7 @@ _SETTLED_NS: Final = 100_000_000
 _SCHEMA: Final = f"""
 CREATE VIRTUAL TABLE words USING fts5(
   text, shown UNINDEXED, session UNINDEXED, node UNINDEXED, turn UNINDEXED, role UNINDEXED,
-  at UNINDEXED, tokenize = "unicode61 remove_diacritics 2"
+  at UNINDEXED, tokenize = "unicode61 remove_diacritics 2", prefix = "3 4 5"
 );
 CREATE TABLE sessions(
   id TEXT PRIMARY KEY, mark TEXT NOT NULL, title TEXT NOT NULL, row INTEGER NOT NULL
@@ -65,12 +66,17 @@ CREATE TABLE segments(
 ) WITHOUT ROWID;
 PRAGMA user_version = {VERSION};
 """
+_COUNT: Final = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)"
 _FIND: Final = """
 SELECT w.session, s.title, w.node, w.turn, w.role, w.at, w.text, w.shown, w.score
-FROM (SELECT *, bm25(words) AS score FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?) w
+FROM (
+  SELECT *, {score} AS score FROM words WHERE words MATCH ? ORDER BY {order} DESC LIMIT ?
+) w
 JOIN sessions s ON s.id = w.session
-ORDER BY w.score, w.rowid DESC LIMIT ?
+ORDER BY w.score DESC, w.rowid DESC
 """
+_BEST: Final = _FIND.format(score="-bm25(words)", order="-bm25(words)")
+_NEWEST: Final = _FIND.format(score="0.0", order="rowid")
 
 Row: TypeAlias = tuple[str, str | None, str, str, str, str, str]
 
@@ -108,6 +114,7 @@ class SearchIndex:
         self._files = files or FileSystem()
         self._clock = clock
         self._memory: sqlite3.Connection | None = None
+        self._memory_lock = threading.Lock()
 
     @property
     def path(self) -> str:
@@ -178,13 +185,14 @@ class SearchIndex:
         return True
 
     def _in_memory(self, use: Callable[[sqlite3.Connection], list[SearchHit]]) -> list[SearchHit]:
-        if self._memory is None:
-            self._memory = sqlite3.connect(
-                ":memory:", isolation_level=None, check_same_thread=False
-            )
-            self._prepare(self._memory)
-        self._update(self._memory)
-        return use(self._memory)
+        with self._memory_lock:
+            if self._memory is None:
+                self._memory = sqlite3.connect(
+                    ":memory:", isolation_level=None, check_same_thread=False
+                )
+                self._prepare(self._memory)
+            self._update(self._memory)
+            return use(self._memory)
 
     # -- up to date
 
@@ -434,7 +442,9 @@ def _forget_session(db: sqlite3.Connection, session_id: str) -> None:
 
 
 def _find(db: sqlite3.Connection, words: Sequence[str], limit: int) -> list[SearchHit]:
-    found = db.execute(_FIND, (match_expression(words), CANDIDATES, limit))
+    query = match_expression(words)
+    ((count,),) = db.execute(_COUNT, (query, RANKED))
+    found = db.execute(_BEST if count < RANKED else _NEWEST, (query, limit))
     return [
         SearchHit(
             session_id=session,
@@ -443,7 +453,7 @@ def _find(db: sqlite3.Connection, words: Sequence[str], limit: int) -> list[Sear
             turn_id=turn,
             role=role,
             snippet=snippet(as_written or shown(stored), words),
-            score=round(-score, 6),
+            score=round(score, 6),
             at=at,
         )
         for session, title, node, turn, role, at, stored, as_written, score in found

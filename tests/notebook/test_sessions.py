@@ -16,6 +16,7 @@ from op_jupyter.errors import SessionLocked, UnknownSession
 from op_jupyter.notebook.extension import load, unload
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.notes import Notes
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import reply
 
@@ -321,3 +322,18 @@ def test_sessions_on_disk_are_searched(
     found = shell.says('%agent search it\'s "answer" 数据')
     assert found.startswith(notebook.session.session_id)
     assert shell.says("%agent search nowhere") == "Nothing was found."
+
+
+def test_notes_across_sessions_are_offered_listed_and_forgotten(
+    clean_environment: None, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    store = SessionStore(tmp_path / "sessions")
+    load(shell.ip, store=store, make_runtime=model.runtime)
+    assert shell.says("%agent memory") == "No agent has kept a note."
+    assert "remember" not in shell.says("%agent tools")
+    assert "remember, recall" in shell.says("%agent tools +remember +recall")
+    note = Notes(store.root_path).add("Plots in blue.", "s")
+
+    assert shell.says("%agent memory").endswith("  Plots in blue.")
+    assert shell.says(f"%agent memory --delete {note.id}") == f"Forgotten: {note.id}"
+    assert "no note" in str(shell.error(f"%agent memory --delete {note.id}"))
