@@ -16,7 +16,7 @@ from op_jupyter.store.base import Store
 
 MAX_SESSION_ID_CHARS: Final = 128
 OPEN_SECONDS: Final = 2.0
-"""How long to wait for a sub-agent's session, which may be on its way to being closed."""
+"""How long to wait for a session that may be on its way to being closed here."""
 
 
 @dataclass(slots=True)

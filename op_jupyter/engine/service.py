@@ -275,7 +275,7 @@ class Service:
         if role not in ("user", *OTHER_ROLES):
             raise UsageError(f"role {role!r:.40}: use user, {', '.join(OTHER_ROLES)}")
         self._check_known(session_id)
-        session = registry.acquire(self.store, session_id)
+        session = registry.acquire(self.store, session_id, timeout=registry.OPEN_SECONDS)
         try:
             if role != "user":
                 return self._note(session, content, role)
@@ -482,7 +482,7 @@ class Service:
 
     def _set_meta(self, session_id: str, **fields: Any) -> None:
         self._check_known(session_id)
-        session = registry.acquire(self.store, session_id)
+        session = registry.acquire(self.store, session_id, timeout=registry.OPEN_SECONDS)
         try:
             session.recorder.set_meta(**fields)
         finally:

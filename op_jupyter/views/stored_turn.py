@@ -58,6 +58,7 @@ def _outcome(turn: Turn) -> dict[str, Any]:
 def _call(dag: Dag, node: Node) -> dict[str, Any]:
     output = node.output if isinstance(node.output, Mapping) else {}
     decision = dag.decision_of(node) or {}
+    asked = isinstance(answer := decision.get("answer"), str) and "waited_seconds" in decision
     return {
         "id": str(node.metadata.get("tool_call_id", node.id)),
         "name": node.name,
@@ -68,7 +69,7 @@ def _call(dag: Dag, node: Node) -> dict[str, Any]:
         "progress": "",
         "text": readable(node.output) or (NOT_EXECUTED if node.status == "cancelled" else ""),
         "edited": "edited" in decision,
-        "answer": decision.get("answer") if decision.get("waited_seconds") is not None else None,
+        "answer": answer if asked else None,
         "how": decision.get("how"),
         "started_at_ms": None,
         "seconds": None,
@@ -90,4 +91,6 @@ def _plan(calls: list[Node]) -> list[dict[str, Any]]:
 
 
 def _is_step(step: Any) -> bool:
-    return isinstance(step, Mapping) and {"text", "status"} <= step.keys()
+    return isinstance(step, Mapping) and all(
+        isinstance(step.get(name), str) for name in ("text", "status")
+    )

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 from markdown_it import MarkdownIt
 
+from op_jupyter.core.attempts import attempts_of, messages_of
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.store.memory import MemoryStore
@@ -109,3 +110,27 @@ def test_a_notebook_opens_and_shows_the_turns(prompt: str) -> None:
     assert output.data["text/plain"].startswith("Done")
     assert "<script" not in output.data["text/html"]
     assert failed.outputs[0].data[MIME_TYPE]["status"] == "failed"
+
+
+NONSENSE = [[], {}, 7, {"type": ["x"]}, [{"type": "text"}, 3, None], "text", [["a"]]]
+
+
+@pytest.mark.parametrize("value", NONSENSE)
+def test_a_session_of_nonsense_is_exported_all_the_same(value: object) -> None:
+    store = MemoryStore()
+    opened = store.open(store.create_session("s", title=value, created_at=value))
+    about = {"turn_id": "t", "skills": value, "label": value, "permission": {"answer": value}}
+    opened.begin_turn(Turn("t", metadata={"steps": value}))
+    opened.append(Node("u", "user", "user", value, status="completed", metadata=about))
+    tool = {"kind": "tool", "tool_call_id": value, "error": value, "files": value, **about}
+    for name, given in (("update_plan", {"steps": [value, {"text": value, "status": value}]}),
+                        ("x", value)):  # fmt: skip
+        output = {"state": value, "content": value}
+        opened.append(Node(name, "code", name, given, output, "error", "u", metadata=tool))
+    opened.end_turn("t", "failed", failure={"code": value, "message": value})
+    opened.begin_turn(Turn("running", metadata={"answer": value}))
+
+    for write in (to_html, to_markdown, to_notebook):
+        assert write(opened.dag)
+    assert list(messages_of(opened.dag))
+    assert attempts_of(opened.dag)
