@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,12 +91,21 @@ def test_a_failed_turn_is_one_line_and_an_exit_code(
     assert said.err.startswith("op-jupyter: model_error: ")
 
 
+def until_running(home: Path) -> None:
+    """Wait until a shell command was allowed a second time, which is stored before it runs."""
+    deadline = time.monotonic() + 30
+    while len(SessionStore(home).load("s-one").decisions) < 2:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
 def test_a_conversation_asks_for_permission_and_ends_with_an_empty_line(
     home: Path, messages: FakeMessages
 ) -> None:
     messages.script(
         Reply([tool("shell", command="echo hi > made.txt")], "tool_use"),
         Reply([text("Made it.")]),
+        Reply([tool("shell", command="sleep 60")]),
         Reply([text("Bye.")]),
     )
     child = pexpect.spawn(sys.executable, ["-c", CODE, "resume", "s-one", "--shell"], timeout=60)
@@ -103,6 +114,13 @@ def test_a_conversation_asks_for_permission_and_ends_with_an_empty_line(
     child.expect_exact("[y/N]")
     child.sendline("y")
     child.expect_exact("Made it.")
+    child.expect_exact("> ")
+    child.sendline("take your time")
+    child.expect_exact("[y/N]")
+    child.sendline("y")
+    until_running(home)
+    child.sendintr()
+    child.expect_exact("the attempt was cancelled")
     child.expect_exact("> ")
     child.sendline("bye")
     child.expect_exact("Bye.")
