@@ -100,8 +100,21 @@ def record(path: Path, *, yes: bool, answers: Sequence[str]) -> None:
         notebook.save()
 
 
-def _played(targets: Sequence[Path], command: str | None) -> Mapping[Path, Mapping[str, int]]:
-    """What each cassette was used for, while *targets* were played."""
+def refresh(paths: Sequence[Path]) -> None:
+    """Play notebooks and save what they show now; nothing is asked.
+
+    Raises:
+        RunFailed: a cell failed; that notebook, and those after it, are as they were.
+    """
+    for path in paths:
+        _played([path], None, save=True)
+        print(f"{_shown(path)}: saved as it plays now")
+
+
+def _played(
+    targets: Sequence[Path], command: str | None, *, save: bool = False
+) -> Mapping[Path, Mapping[str, int]]:
+    """What each cassette was used for, while *targets* were played, and perhaps saved."""
     with _log() as log:
         nothing = log.parent / "config.toml"
         nothing.touch()
@@ -113,8 +126,10 @@ def _played(targets: Sequence[Path], command: str | None) -> Mapping[Path, Mappi
             LOG: str(log),
         }
         if command is None:
-            for target in targets:
-                _run(_notebook(target), env, False, ())
+            for notebook in map(_notebook, targets):
+                _run(notebook, env, False, ())
+                if save:
+                    notebook.save()
         else:
             _run_command(command, env, targets)
         used = dict(read_log(log))

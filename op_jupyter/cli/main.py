@@ -259,6 +259,15 @@ def _declare_cassettes(commands: Commands) -> None:
         made.add_argument(
             "--run", metavar="COMMAND", help="what plays the cassette, where no notebook does"
         )
+    refresh = cassette.add(
+        "refresh",
+        _cassette_refresh,
+        "play notebooks, and save what they show now",
+        "For outputs that look different with another version, although the recording still fits.",
+    )
+    refresh.add_argument(
+        "paths", type=Path, nargs="+", metavar="NOTEBOOK", help="the notebooks, in place"
+    )
     merge = cassette.add(
         "merge",
         _cassette_merge,
@@ -469,6 +478,12 @@ def _cassette_prune(args: argparse.Namespace) -> None:
     from op_jupyter.cli import cassette
 
     cassette.prune(args.paths, args.run)
+
+
+def _cassette_refresh(args: argparse.Namespace) -> None:
+    from op_jupyter.cli import cassette
+
+    cassette.refresh(args.paths)
 
 
 def _cassette_merge(args: argparse.Namespace) -> int:

@@ -43,10 +43,14 @@ MACHINE_SECTIONS: Final = frozenset(
 
 _KEY_LENGTH: Final = 16
 _SECTIONS: Final = re.compile(r"<(?P<name>\w+)>\n.*?\n</(?P=name)>(?:\n\n|\Z)", re.DOTALL)
+_KINDS: Final = "answer|call|exchange|frame|llm|message|question|step|summary|task|tool|turn|user"
 _MASKED: Final = (
     (re.compile(r"\bat 0x[0-9a-fA-F]{6,16}\b"), "at 0x…"),
     (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
     (re.compile(r"\bCell In ?\[\d+\]"), "<cell>"),
+    # Our own ids, whole or cut off by a summary, and ports that the system picks.
+    (re.compile(rf"\b({_KINDS})-(?:[0-9a-f]{{12}}\b|[0-9a-f]{{1,11}}…)"), r"\1-…"),
+    (re.compile(r"\b(127\.0\.0\.1|localhost):(?:3[3-9]|[4-6]\d)\d{3}\b"), r"\1:…"),
     # What `tempfile` makes up: eight characters, in a temporary folder.
     (re.compile(r"(?<=⟨temp⟩)([\\/][^\s\"'\\/]*?)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1tmp…"),
 )

@@ -85,6 +85,9 @@ def test_ids_paths_thinking_and_session_do_not_change_the_key():
         ("see /var/s/nb-1/x", "see /srv/ci/sessions/nb-1/x"),
         ("in /tmp/tmpab_d12f3/a.csv", "in /var/tmp/x/tmp00000000/a.csv"),
         ("in /tmp/made-tmpab_d12f3", "in /var/tmp/x/made-tmp00000000"),
+        ("Node(id='call-29bf5cf606ba')", "Node(id='call-fab990012a8c')"),
+        ("Node(id='call-02d6…", "Node(id='call-ffff…"),
+        ("tcp://127.0.0.1:39317", "tcp://127.0.0.1:40001"),
         ("Cell In[3], line 1", "Cell In[17], line 1"),
         ("File <ipython-input-3-0a1b2c>:1", "File <ipython-input-9-ffffff>:1"),
         (
@@ -212,6 +215,14 @@ def test_a_folder_is_only_replaced_as_a_whole():
     assert HERE.hide("/home/ada/proj /home/ada/project /home/adam /mnt/home/ada ./home/ada") == (
         "⟨workspace⟩ ⟨home⟩/project /home/adam /mnt/home/ada ./home/ada"
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("call-29bf5cf606ba0", "call-fab990012a8c0"), ("127.0.0.1:8080", "127.0.0.1:8081")],
+)
+def test_what_somebody_wrote_counts_although_it_looks_like_something_made_up(one, other):
+    assert key(user_text(one)) != key(user_text(other))
 
 
 def test_a_folder_at_the_end_of_a_sentence_is_replaced():

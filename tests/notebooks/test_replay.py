@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from kernel.harness import ENVIRONMENTS, IPYKERNELS, ROOT, interpreter
+
+from op_jupyter.store.cassettes import FileCassette
 
 LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
 
@@ -50,6 +53,40 @@ def attempts(tmp_path: Path) -> Path:
     log = tmp_path / "attempts.txt"
     (guard / "sitecustomize.py").write_text(GUARD.format(log=str(log)))
     return log
+
+
+TRACES = re.compile(
+    r"\b(?:nb|session|turn|llm|call|task|frame|question|toolu|msg|req)[-_][0-9a-f]{8,}\b"
+    r"|\b0x[0-9a-f]{8,}\b"
+    r"|\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d"
+    r"|(?<![\w.])/(?:home|root|tmp|Users|var|work)/"
+    r"|\b(?:sk-ant-|ghp_|hf_)[A-Za-z0-9]{10,}"
+)
+"""Ids, addresses, times, folders of a machine, keys."""
+
+
+@pytest.mark.parametrize("path", sorted(LESSONS.glob("*.cassette")), ids=lambda path: path.stem)
+def test_a_lesson_tells_nothing_of_who_made_it_and_when(path: Path) -> None:
+    notebook = json.loads(path.with_suffix(".ipynb").read_text("utf-8"))
+    compared = [
+        output
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", ())
+        if "nbval-ignore-output" not in cell["metadata"].get("tags", ())
+    ]
+    texts = [json.dumps(compared, ensure_ascii=False), *requests(path)]
+
+    assert [match.group() for text in texts for match in TRACES.finditer(text)] == []
+    assert not any(output.get("metadata") for output in compared)
+
+
+def requests(path: Path) -> list[str]:
+    """What the requests and replies of a cassette say, as it would be sent again."""
+    contents = FileCassette(path).contents()
+    return [
+        json.dumps([e.request, [reply.content for reply in e.replies]], ensure_ascii=False)
+        for e in contents.exchanges.values()
+    ]
 
 
 @cache
