@@ -11,7 +11,7 @@ MARKED := kernel or browser or slow or localmodel or notebooks
 # Without bytecode every kernel starts about twice as slow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast check bench build clean chromium kernels model
+.PHONY: help setup demo test test-fast check docs bench build clean chromium kernels model
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ check: setup  ## lint, format, layers, types
 	@$(BIN)/mypy
 	@if [ -d labextension/node_modules/typescript ]; then cd labextension && npm run --silent check; fi
 
+docs: setup  ## the site, into docs/_build/html; a warning is an error
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
 bench: setup  ## measure, beside peers too, and compare with the goals (FULL=1: up to 100,000 nodes)
 	@$(PYTEST) benchmarks --benchmark-enable --benchmark-only
 	@$(BIN)/python benchmarks/store.py
@@ -54,5 +57,5 @@ build: setup  ## sdist and wheel into dist/
 	@$(BIN)/python -m build
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) .venv-ci .envs dist op_jupyter/labextension labextension/node_modules
+	rm -rf $(VENV) .venv-ci .envs dist docs/_build op_jupyter/labextension labextension/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

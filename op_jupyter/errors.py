@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose, sorted by who can act.
+"""Every error that this package raises on purpose, sorted by who can act::
 
     OpenProgramError
     ├── UsageError                  the caller passed something that cannot work

@@ -33,7 +33,7 @@ def main() -> None:
     steps = parser.add_subparsers(dest="step", required=True)
     venv = steps.add_parser("venv")
     venv.add_argument("folder", type=Path)
-    venv.add_argument("--extras", default="dev,lab,local")
+    venv.add_argument("--extras", default="dev,docs,lab,local")
     steps.add_parser("labextension")
     steps.add_parser("kernels")
     steps.add_parser("chromium")

@@ -1,0 +1,71 @@
+"""The documentation builds without a warning, and says what is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
+    trees, html = str(tmp_path / "trees"), str(tmp_path / "html")
+    built = subprocess.run(
+        [*SPHINX, "-d", trees, "-b", "html", str(DOCS), html],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (built.returncode, built.stderr.strip()) == (0, "")
+    for page in DOCS.glob("*.md"):
+        assert (tmp_path / "html" / f"{page.stem}.html").exists()
+    for lesson in (ROOT / "notebooks").glob("*.ipynb"):
+        assert (tmp_path / "html" / "lessons" / f"{lesson.stem}.html").exists()
+    api = (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+    import op_jupyter
+
+    for name in op_jupyter.__all__:
+        assert name.startswith("__") or f"op_jupyter.{name}" in api, f"api.md lacks {name}"
+
+
+def test_every_message_of_troubleshooting_is_one_that_the_program_says() -> None:
+    source = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "op_jupyter").rglob("*.py"))
+    text = re.sub(r'"\s*f?r?"', "", source)  # a message that goes on in the next line of source
+    headings = re.findall(r"^### `(.+)`$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(headings) > 15
+    unknown = [h for h in headings if not all(part in text for part in h.split("…"))]
+    assert unknown == []
+
+
+def _commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            found += [(page.name, line) for line in block.splitlines()]
+    return [(page, line.strip()) for page, line in found if line.strip().startswith("op-jupyter ")]
+
+
+@pytest.mark.parametrize(("page", "line"), _commands())
+def test_every_command_of_the_pages_is_one_that_the_command_line_takes(
+    page: str, line: str
+) -> None:
+    from op_jupyter.cli.main import parser
+
+    required = re.sub(r"\[[^]]*\]", "", line)
+    arguments = shlex.split(required, comments=True)[1:]
+    parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
