@@ -30,8 +30,7 @@ html_extra_path = ["_build/lessons"]  # the lessons, as a notebook without a ker
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
-# Files that are not pages: they are linked from the text as what they are in the repository.
-suppress_warnings = ["myst.header"]
+suppress_warnings = ["toc.empty_glob"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
