@@ -30,7 +30,6 @@ html_extra_path = ["_build/lessons"]  # the lessons, as a notebook without a ker
 
 myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["toc.empty_glob"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
