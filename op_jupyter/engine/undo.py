@@ -74,6 +74,15 @@ def changed_in(session: AgentSession, turn_id: str) -> list[Node]:
     return [node for node in session.dag if node.turn_id == turn_id and _touched(node)]
 
 
+def paths_of(session: AgentSession, call: Node) -> list[str]:
+    """The files that *call*, one of those above, changed.
+
+    Raises:
+        CorruptRecord: its record does not say.
+    """
+    return [step.path for step in _steps(session, call)]
+
+
 def last_change(session: AgentSession) -> str | None:
     """The newest turn that changed files."""
     changed = (n.turn_id for n in reversed(session.dag.nodes.values()) if _touched(n))

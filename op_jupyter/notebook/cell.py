@@ -94,7 +94,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
         if session.allow_everything:
             warn(EVERYTHING, here.front)
         _give_title(session, content)
-        display = _display(here, session, options)
+        display = _display(notebook, here, session, options)
         asker = NotebookAsker(
             lambda: here.front,
             notebook.lent,
@@ -142,11 +142,14 @@ def _kept(notebook: Notebook, options: CellOptions, value: T) -> T:
     return value
 
 
-def _display(here: _Here, session: AgentSession, options: CellOptions) -> TurnDisplay:
+def _display(
+    notebook: Notebook, here: _Here, session: AgentSession, options: CellOptions
+) -> TurnDisplay:
+    prices = notebook.config.settings().prices
     if options.background and here.front.shows_widgets and not here.quiet:
-        return LiveDisplay(session, here.request_id, alone=True)
+        return LiveDisplay(session, here.request_id, alone=True, prices=prices)
     quiet = here.quiet or options.background
-    return display_for(here.front, session, here.request_id, quiet=quiet)
+    return display_for(here.front, session, here.request_id, quiet=quiet, prices=prices)
 
 
 def _place(session: AgentSession, options: CellOptions) -> tuple[Path | None, Path | None]:

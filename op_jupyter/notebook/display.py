@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from IPython.display import display
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
+from op_jupyter.core.prices import Price, spent
 from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer, answer_text
 from op_jupyter.core.updates import RING_SIZE, Envelope
 from op_jupyter.engine.asking import Check
 from op_jupyter.engine.loop import submit
 from op_jupyter.engine.session import AgentSession
-from op_jupyter.errors import OpenProgramError, UnknownNode
 from op_jupyter.notebook.frontend import FrontEnd
+from op_jupyter.notebook.node_actions import NodeActions
 from op_jupyter.views.model import State, TurnModel
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 NOTHING: Final[dict[str, Any]] = {}
 """A display that is to show nothing: an empty bundle leaves no trace, and breaks no rerun."""
+
+_NO_PRICES: Final[Mapping[str, Price]] = {}
 
 _RECENT: Final = RING_SIZE // 2
 """Updates that are certainly still there, while others may be published meanwhile."""
@@ -93,11 +96,16 @@ class TurnDisplay(Protocol):
 
 
 def display_for(
-    front: FrontEnd, session: AgentSession, client_request_id: str, *, quiet: bool
+    front: FrontEnd,
+    session: AgentSession,
+    client_request_id: str,
+    *,
+    quiet: bool,
+    prices: Mapping[str, Price] = _NO_PRICES,
 ) -> TurnDisplay:
     """The display that suits *front* for the turn that will have that request id."""
     if front.shows_widgets and not quiet:
-        return LiveDisplay(session, client_request_id)
+        return LiveDisplay(session, client_request_id, prices=prices)
     if front.kind == "terminal" and not quiet:
         return StreamDisplay(session, client_request_id)
     return FinalDisplay(session, client_request_id, quiet=quiet)
@@ -209,14 +217,23 @@ class LiveDisplay:
     """The live view, with its card."""
 
     def __init__(
-        self, session: AgentSession, client_request_id: str, *, alone: bool = False
+        self,
+        session: AgentSession,
+        client_request_id: str | None,
+        *,
+        alone: bool = False,
+        prices: Mapping[str, Price] = _NO_PRICES,
     ) -> None:
-        """Show the turn with that request id.
+        """Show the turn with that request id; without one, the next turn that starts.
 
         *alone*: no cell waits for it, so that what stays can only take the view's own place.
+        *prices*: as in the settings, by model.
         """
         self._alone = alone
-        self._view = _new_view(session, client_request_id=client_request_id)
+        self._actions = NodeActions(session)
+        self._view = _new_view(
+            session, self._actions, client_request_id=client_request_id, prices=prices
+        )
         self._handle: Any = None
 
     def begin(self) -> None:
@@ -226,7 +243,14 @@ class LiveDisplay:
         self._view.finish()
         state = self._view.turn()
         self._leave(static(state) if state["turn_id"] is not None else NOTHING, ids(state))
+        if said := self._actions.finish():
+            put({"text/plain": "\n".join(said)})
         return state
+
+    def vanish(self) -> None:
+        """End without a trace: something else says what came of the turn.  Main thread."""
+        self._view.finish()
+        self._leave(NOTHING, {})
 
     def _leave(self, content: Mapping[str, Any], metadata: dict[str, Any]) -> None:
         seen = self._view.ready.is_set()
@@ -248,6 +272,20 @@ class LiveDisplay:
         """The view stays until the end of the turn."""
 
 
+@contextmanager
+def shown_while_running(session: AgentSession, front: FrontEnd) -> Iterator[None]:
+    """The live view of the turn that starts inside, where there can be one; gone with its end."""
+    if not front.shows_widgets:
+        yield
+        return
+    live = LiveDisplay(session, None)
+    live.begin()
+    try:
+        yield
+    finally:
+        live.vanish()
+
+
 class CallCard:
     """A card for a call outside of any ``%%agent`` cell: there while it waits, then gone."""
 
@@ -257,7 +295,8 @@ class CallCard:
         self._handle: Any = None
 
     def show(self, request: PermissionRequest) -> None:
-        view = self._view = _new_view(self._session, turn_id=request.turn_id)
+        actions = NodeActions(self._session, until_end=False)
+        view = self._view = _new_view(self._session, actions, turn_id=request.turn_id)
         # The request was published before the view could listen.
         last = self._session.snapshot().last_update_sequence
         for envelope in self._session.replay_updates(max(0, last - _RECENT)) or ():
@@ -347,7 +386,12 @@ def ids(state: State) -> dict[str, Any]:
 
 
 def _new_view(
-    session: AgentSession, *, turn_id: str | None = None, client_request_id: str | None = None
+    session: AgentSession,
+    actions: NodeActions,
+    *,
+    turn_id: str | None = None,
+    client_request_id: str | None = None,
+    prices: Mapping[str, Price] = _NO_PRICES,
 ) -> AgentView:
     from op_jupyter.views.agent_view import AgentView
 
@@ -360,35 +404,30 @@ def _new_view(
     def on_cancel() -> None:
         submit(session.cancel_turn, view.turn()["turn_id"])
 
+    def with_costs(listener: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
+        return session.subscribe(lambda envelope: listener(_priced(envelope, session, prices)))
+
     view.attach(
-        subscribe=session.subscribe,
+        subscribe=with_costs if prices else session.subscribe,
         turn_id=turn_id,
         client_request_id=client_request_id,
         on_decide=on_decide,
         on_cancel=on_cancel,
-        on_details=lambda node_id: _details(session, node_id),
-        on_node_action=lambda _action, node_id: _prompt(session, node_id),
-        node_actions=("show_prompt",),
+        on_details=actions.details,
+        on_node_action=actions.act,
+        node_actions=actions.offered,
     )
     return view
 
 
-def _details(session: AgentSession, node_id: str) -> Mapping[str, Any]:
-    from op_jupyter.views.details import node_details
-
-    try:
-        node = session.dag.node(node_id)
-    except UnknownNode:
-        return {}
-    return node_details(node, session.dag.decision_of(node))
-
-
-def _prompt(session: AgentSession, node_id: str) -> str:
-    """The prompt of a model call, for the page; or why there is none."""
-    from op_jupyter.engine.prompts import prompt_text, request_of
-
-    try:
-        request, _ = request_of(session.dag, node_id, session.store.read_blob)
-    except OpenProgramError as error:
-        return error.message
-    return prompt_text(request)
+def _priced(
+    envelope: Envelope, session: AgentSession, prices: Mapping[str, Price]
+) -> Mapping[str, Any]:
+    """The update in its wire form; a model call that has ended says what it cost."""
+    wire = envelope.to_json()
+    data = wire["data"]
+    if wire["kind"] in ("node_appended", "node_updated") and "input_tokens" in data:
+        rows = [row for row in spent([session.dag.node(data["id"])]) if row.model in prices]
+        if rows:
+            wire["data"] = {**data, "cost": sum(prices[row.model].of(row.usage) for row in rows)}
+    return wire

@@ -19,10 +19,11 @@ from op_jupyter.views.model import State, TurnModel, is_over, outcome_word
 from op_jupyter.views.page_widget import PageWidget
 from op_jupyter.views.text import storable
 
-NodeAction = Literal["fork", "rewind", "show_prompt"]
-_ACTIONS: Final = ("fork", "rewind", "show_prompt")
+NodeAction = Literal["fork", "rewind", "show_prompt", "undo"]
+_ACTIONS: Final = ("fork", "rewind", "show_prompt", "undo")
 _KEPT_CHARS: Final = 2000
 
+Listener = Callable[[Envelope | Mapping[str, Any]], None]
 OnDecide = Callable[[str, PermissionAnswer], None]
 OnDetails = Callable[[str], Mapping[str, Any]]
 OnNodeAction = Callable[[NodeAction, str], str | None]
@@ -54,7 +55,7 @@ class AgentView(PageWidget):
     def attach(
         self,
         *,
-        subscribe: Callable[[Callable[[Envelope], None]], Callable[[], None]] | None = None,
+        subscribe: Callable[[Listener], Callable[[], None]] | None = None,
         snapshot: Callable[[], Snapshot] | None = None,
         nodes: Callable[[], Iterable[Mapping[str, Any]]] | None = None,
         turn_id: str | None = None,
@@ -72,7 +73,8 @@ class AgentView(PageWidget):
         without, the turn with *turn_id* or *client_request_id*, or else the next one.
 
         Args:
-            on_details: gives ``input``, ``output`` and perhaps ``permission`` of a node, as text.
+            on_details: gives ``input``, ``output`` and perhaps ``permission`` of a node, as text,
+                and in ``changes`` the files that undoing it would put back.
             on_node_action: does one of *node_actions*; a returned text is shown.
         """
         self._on_decide, self._on_cancel = on_decide, on_cancel

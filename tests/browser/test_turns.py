@@ -224,6 +224,38 @@ def test_deny_with_a_message_lets_the_model_answer_to_it(desk: Desk) -> None:
 
 
 @LAB
+def test_a_whole_turn_with_two_cards_needs_the_keyboard_alone(desk: Desk) -> None:
+    second = Reply([tool("column_stat", id="toolu_02", column="body_mass_g", statistic="max")])
+    page = begin(desk, MEAN, second, MAXIMUM)
+    turn, keyboard = Turn(page, ASKING), page.page.keyboard
+    focused = page.page.locator(":focus")
+
+    def wait_for_card(number: int) -> None:
+        expect(page.outputs(ASKING).locator(".opv-call")).to_have_count(number)
+        expect(focused).to_have_attribute("data-answer", "deny")
+        now = page.page.evaluate("performance.now()")  # keys pressed before belong elsewhere
+        page.page.wait_for_function("now => performance.now() - now > 260", arg=now)
+
+    keyboard.press("Escape")
+    keyboard.press("ArrowDown")  # from the cell that ran last
+    keyboard.press("Control+Enter")
+    wait_for_card(1)
+    keyboard.press("a")
+    wait_for_card(2)
+    keyboard.press("Tab")
+    keyboard.press("Enter")
+    keyboard.type("The mean is enough.")
+    keyboard.press("Control+s")
+    keyboard.press("Tab")
+    desk.picture(page, "keyboard")
+    keyboard.press("Enter")
+
+    expect(turn.saved).to_contain_text("The maximum is 6300.")
+    assert "The mean is enough." in "\n".join(sent_texts(desk.fake.requests[2].body))
+    assert page.run(CALLS).strip() == "[('body_mass_g', 'mean')]"
+
+
+@LAB
 def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
     page = begin(desk, MEAN, ANSWER)
     ask(page).allow()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from kernel.harness import Cell, Kernel
+from kernel.page import Page
 
 from op_jupyter.core.compaction import HEADINGS
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
@@ -48,10 +49,15 @@ def test_skills_plan_compaction_and_rewind_in_a_real_kernel(
 
     # The stop button ends a compaction, and nothing has changed.
     fake.script(Reply([text(SUMMARY)], fault="hang", at=1))
-    compacting = notebook.send("%agent compact")
+    compacting = notebook.send("%agent compact", allow_stdin=True)
     fake.wait_held()
+    page = Page(notebook, compacting)
+    page.say_ready()
+    (snapshot,) = page.received("snapshot")
+    assert snapshot["state"]["phase"] == "compacting"
     notebook.interrupt()
     assert notebook.finish(compacting).error == "KeyboardInterrupt"
+    assert [display["data"] for display in compacting.displays] == [{}]  # no trace of it
     fake.script(Reply([text(SUMMARY)]))
     done = notebook.run("%agent compact")
     assert done.status == "ok" and "it was about penguins" in shown(done)

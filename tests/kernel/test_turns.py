@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from kernel.harness import Cell, Kernel
@@ -138,6 +139,38 @@ def test_the_view_tells_more_of_a_node_when_asked(notebook: Kernel, fake: FakeMe
     assert "--- user" in note["text"]
     page.decide(card, "allow")
     assert notebook.finish(cell).status == "ok"
+
+
+@ONE_KERNEL
+def test_what_is_asked_of_a_node_is_done_when_the_turn_ends(
+    notebook: Kernel, fake: FakeMessages, tmp_path: Path
+) -> None:
+    writes = tool("write_file", id="toolu_1", path="made.txt", text="made")
+    fake.script(Reply([writes]), asks_for_python("1", 2), Reply([text("Done.")]))
+    cell = agent(notebook, "Do it", flags="--mode accept_edits")
+    page = Page(notebook, cell)
+    page.say_ready()
+    card = page.card()
+    nodes = [node for s in page.received("snapshot") for node in s["state"]["nodes"]]
+    nodes += page.updates("node_appended")
+    prompt = next(node["id"] for node in nodes if node["kind"] == "user")
+    wrote = next(node["id"] for node in nodes if node["name"] == "write_file")
+    page.send({"kind": "details", "id": wrote})
+    notebook.wait_for(lambda: any(page.received("details")), "the details")
+    assert next(page.received("details"))["changes"] == ["made.txt"]
+    page.send({"kind": "node_action", "action": "undo", "id": wrote})
+    page.send({"kind": "node_action", "action": "rewind", "id": prompt})
+    notebook.wait_for(lambda: len(list(page.received("note"))) == 2, "what will happen")
+    assert (tmp_path / "made.txt").read_text() == "made"
+
+    page.decide(card, "allow")
+    assert notebook.finish(cell).status == "ok"
+
+    assert "at its beginning" in final(cell) and "made.txt" in final(cell)
+    assert not (tmp_path / "made.txt").exists()
+    fake.script(Reply([text("Again.")]))
+    notebook.finish(agent(notebook, "Start over"))
+    assert "Do it" not in str(fake.requests[-1].body["messages"])
 
 
 def test_the_view_s_own_stop_button_cancels_the_turn(notebook: Kernel, fake: FakeMessages) -> None:

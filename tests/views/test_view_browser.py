@@ -200,10 +200,47 @@ def test_arrow_keys_move_through_the_graph_and_fill_the_details(open_view: Open)
     panel = page.get_by_label("Node details")
     assert panel.get_by_label("Output").inner_text() == "gone"
     assert panel.get_by_label("Permission").inner_text() == "allowed by mode: auto"
-    panel.get_by_role("button", name="Fork here").click()
-    assert view.sent[-1] == {"kind": "node_action", "action": "fork", "id": "n12"}
-    view.deliver({"kind": "note", "id": "n12", "action": "fork", "text": "the next cell forks"})
+    assert panel.get_by_role("button", name="Fork here").count() == 0  # a call inside
+
+
+def test_a_node_of_the_conversation_can_be_gone_back_to(open_view: Open) -> None:
+    actions = ["fork", "rewind", "show_prompt", "undo"]
+    view = loaded(open_view, stories.running(), details=True, actions=actions)
+    page, panel = view.page, view.page.get_by_label("Node details")
+    page.get_by_role("option").nth(1).click()
+    for name, action in (("Fork", "fork"), ("Rewind", "rewind"), ("Show prompt", "show_prompt")):
+        panel.get_by_role("button", name=name).click()
+        assert view.sent[-1] == {"kind": "node_action", "action": action, "id": "n9"}
+    view.deliver({"kind": "note", "id": "n9", "action": "fork", "text": "the next cell forks"})
     assert "the next cell forks" in panel.inner_text()
+    assert panel.get_by_role("button", name="Put files back").count() == 0
+    view.deliver({"kind": "expire"})
+    for name in ("Fork here", "Rewind here", "Show prompt"):
+        assert panel.get_by_role("button", name=name).is_disabled()
+    assert panel.get_by_role("button", name="Copy id").is_enabled()
+
+
+def test_files_are_put_back_once_they_were_shown_and_that_was_confirmed(open_view: Open) -> None:
+    view = loaded(open_view, stories.running(), details=True, actions=["undo"])
+    page, panel = view.page, view.page.get_by_label("Node details")
+    page.get_by_role("option").nth(3).click()
+    view.deliver({"kind": "details", "id": "n11", "input": "", "output": "", "changes": ["a<b>"]})
+    panel.get_by_role("button", name="Put files back").click()
+    assert "a<b>" in panel.inner_text()
+    assert page.evaluate("document.activeElement.textContent") == "Leave them"
+    panel.get_by_role("button", name="Leave them").click()
+    assert {"kind": "node_action", "action": "undo", "id": "n11"} not in view.sent
+    panel.get_by_role("button", name="Put files back").click()
+    panel.get_by_role("button", name="Put back", exact=True).click()
+    assert view.sent[-1] == {"kind": "node_action", "action": "undo", "id": "n11"}
+
+
+def test_the_header_tells_what_the_calls_cost_where_prices_are_known(open_view: Open) -> None:
+    story = stories.running()
+    view = loaded(open_view, story)
+    assert "cost" not in view.page.locator(".opv-hd").inner_text()
+    view.deliver(updates(story.tell("node_updated", id="n9", cost=0.0625)))
+    assert "cost 0.0625" in view.page.locator(".opv-hd").inner_text()
 
 
 def test_each_call_of_a_loop_can_be_looked_at(open_view: Open) -> None:

@@ -14,6 +14,8 @@ from op_jupyter.engine.undo import changed_since, told
 from op_jupyter.errors import TurnFailed, UsageError
 from op_jupyter.notebook.commands.base import Said, command, find_node, node_line
 from op_jupyter.notebook.commands.files import UNDO_FLAGS, undo_these
+from op_jupyter.notebook.display import shown_while_running
+from op_jupyter.notebook.frontend import detect
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.views.details import details_text
@@ -81,7 +83,8 @@ def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
     session = notebook.session
     runtime = notebook.service(provider=args.provider).runtime
     start = CompactionStart(runtime, session.tools, args.model)
-    turn_id, outcome = run_sync(session.compact, start)
+    with shown_while_running(session, detect(notebook.shell)):
+        turn_id, outcome = run_sync(session.compact, start)
     if outcome.status != "completed":
         code = outcome.code or "failed"
         raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=turn_id)

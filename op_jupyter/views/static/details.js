@@ -1,7 +1,7 @@
 // The panel beside the graph: one node in full.
 import { h, replace } from "./dom.js";
 import { icon } from "./icons.js";
-import { lookOf, seconds, thousands } from "./words.js";
+import { lookOf, lookup, seconds, thousands } from "./words.js";
 
 export class DetailsPanel {
   // `ask(id)` wants a node's permission, input and output, or is null; `act(action, id)` does something.
@@ -12,6 +12,8 @@ export class DetailsPanel {
     this.actions = [];
     this.known = new Map();
     this.notes = new Map();
+    // Id of the node whose files are about to be put back, once that is confirmed.
+    this.confirming = null;
     this.row = null;
     this.node = null;
     this.element = h("aside", { class: "opv-details", "aria-label": "Node details" });
@@ -40,8 +42,13 @@ export class DetailsPanel {
     this.ask(this.node.id);
   }
 
-  receive({ id, permission, input, output }) {
-    const told = { permission: asText(permission), input: asText(input), output: asText(output) };
+  receive({ id, permission, input, output, changes = [] }) {
+    const told = {
+      permission: asText(permission),
+      input: asText(input),
+      output: asText(output),
+      changes,
+    };
     this.known.set(id, { ...this.known.get(id), ...told });
     if (this.node?.id === id) this.draw();
   }
@@ -63,6 +70,8 @@ export class DetailsPanel {
       this.known.get(node.id),
       this.notes.get(node.id),
       this.actions,
+      this.confirming,
+      this.graph.dead,
     ]);
     if (key === this.key) return;
     this.key = key;
@@ -142,23 +151,63 @@ export class DetailsPanel {
     );
   }
 
+  // What needs the kernel is off without it.
   buttons() {
-    const id = this.node.id;
-    const button = (name, text, act) =>
-      h("button", { type: "button", class: "opv-btn opv-sm", onclick: act }, icon(name), text);
+    const { id, kind, caller } = this.node;
+    const button = (name, text, act, disabled = this.graph.dead) =>
+      h(
+        "button",
+        { type: "button", class: "opv-btn opv-sm", disabled, onclick: act },
+        icon(name),
+        text,
+      );
+    // The conversation goes on from what stands in it, not from what is called inside.
+    const isInLine = caller === null && kind !== "tool" && kind !== "function";
+    const changes = this.known.get(id)?.changes ?? [];
     const offered = {
-      fork: () => button("fork", "Fork here", () => this.act("fork", id)),
-      rewind: () => button("undo", "Rewind here", () => this.act("rewind", id)),
+      fork: () => isInLine && button("fork", "Fork here", () => this.act("fork", id)),
+      rewind: () => isInLine && button("undo", "Rewind here", () => this.act("rewind", id)),
       show_prompt: () =>
-        this.node.kind === "model"
-          ? button("text", "Show prompt", () => this.act("show_prompt", id))
-          : null,
+        kind === "model" && button("text", "Show prompt", () => this.act("show_prompt", id)),
+      undo: () => changes.length > 0 && button("undo", "Put files back…", () => this.confirm(id)),
     };
+    return [
+      this.confirming === id && changes.length > 0 && this.confirmation(id, changes),
+      h(
+        "div",
+        { class: "opv-acts" },
+        button("copy", "Copy id", () => this.copy(id), false),
+        this.actions.map((action) => lookup(offered, action, () => null)()),
+      ),
+    ];
+  }
+
+  confirm(id) {
+    this.confirming = this.confirming === id ? null : id;
+    this.draw();
+    this.element.querySelector(".opv-confirm button:last-child")?.focus();
+  }
+
+  confirmation(id, changes) {
+    const close = (act) => () => {
+      this.confirming = null;
+      act?.();
+      this.draw();
+    };
+    const button = (text, act) =>
+      h("button", { type: "button", class: "opv-btn opv-sm", onclick: close(act) }, text);
     return h(
       "div",
-      { class: "opv-acts" },
-      button("copy", "Copy id", () => this.copy(id)),
-      this.actions.map((action) => offered[action]?.()),
+      { class: "opv-confirm", role: "group", "aria-label": "Put these files back?" },
+      h("p", { class: "opv-b" }, "Put these files back to what they were?"),
+      h(
+        "ul",
+        {},
+        changes.map((path) => h("li", {}, h("code", {}, path))),
+      ),
+      button("Put back", () => this.act("undo", id)),
+      " ",
+      button("Leave them"),
     );
   }
 

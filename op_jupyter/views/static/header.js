@@ -102,8 +102,7 @@ function facts(state, now, expired) {
       : Math.max(0, Math.floor((now - state.started_at_ms) / 1000));
   if (elapsed !== null && !state.permission && !expired)
     parts.push(isOver(state) ? seconds(elapsed) : `${elapsed} s`);
-  const tokens = totals(state);
-  if (tokens && !state.permission) parts.push(tokens);
+  if (!state.permission) parts.push(...totals(state));
   return parts.filter(Boolean);
 }
 
@@ -123,12 +122,16 @@ export function activity(state) {
 }
 
 function totals(state) {
-  let [input, output] = [0, 0];
+  let [input, output, cost] = [0, 0, 0];
   for (const node of state.nodes) {
     input += node.input_tokens ?? 0;
     output += node.output_tokens ?? 0;
+    cost += node.cost ?? 0;
   }
-  return input + output > 0 ? `${thousands(input)} in / ${thousands(output)} out tokens` : "";
+  if (input + output === 0) return [];
+  const tokens = `${thousands(input)} in / ${thousands(output)} out tokens`;
+  // In whatever currency the user's prices are.
+  return cost > 0 ? [tokens, `cost ${cost.toFixed(4)}`] : [tokens];
 }
 
 // What a turn without an answer leaves the reader to know.
