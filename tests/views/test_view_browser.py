@@ -94,6 +94,22 @@ def test_arguments_and_result_of_a_call_open_on_demand(open_view: Open) -> None:
     page.get_by_label("Arguments").locator(".opv-k").first.wait_for()
 
 
+def test_a_thousand_calls_are_drawn_as_they_come_into_sight(open_view: Open) -> None:
+    story = Story().start()
+    for number in range(1000):
+        story.call(f"c{number}", "python", f'{{"code":"print({number})"}}', str(number))
+    view = loaded(open_view, story)
+    page = view.page
+    assert page.locator(".opv-call .opv-state").count() < 100
+    last = page.locator(".opv-call summary").last
+    assert last.inner_text() == "python done"
+    last.scroll_into_view_if_needed()
+    last.locator(".opv-state").wait_for()
+    assert "print(999)" in last.inner_text()
+    last.click()
+    assert page.get_by_label("Result").inner_text() == "999"
+
+
 def test_a_finished_turn_has_its_answer_and_no_stop_button(open_view: Open) -> None:
     page = loaded(open_view, stories.completed()).page
     assert page.locator(".opv-st").inner_text() == "Completed"

@@ -7,6 +7,9 @@ import { ANSWER_WORDS, lookOf, seconds } from "./words.js";
 
 const SHOWN_CHARS = 20_000;
 const PREVIEW_CHARS = 160;
+// So many rows are drawn at once; of the others only the words, until they come near the window.
+const DRAWN = 50;
+const NEAR = "600px";
 
 export class CallList {
   constructor() {
@@ -19,6 +22,7 @@ export class CallList {
       this.list,
     );
     this.rows = new Map();
+    this.near = new IntersectionObserver((seen) => this.approach(seen), { rootMargin: NEAR });
     // The kernel is gone: what ran does so no more.
     this.dead = false;
   }
@@ -27,9 +31,10 @@ export class CallList {
   update(calls, waitingId) {
     for (const call of calls) {
       if (!this.rows.has(call.id)) {
-        const row = new CallRow();
+        const row = new CallRow(this.rows.size < DRAWN);
         this.rows.set(call.id, row);
         this.list.append(row.element);
+        if (!row.drawn) this.near.observe(row.element);
       }
       this.rows.get(call.id).update(call, call.id === waitingId, this.dead);
     }
@@ -40,10 +45,20 @@ export class CallList {
     }
     setText(this.title, `Tool calls, ${this.rows.size}`);
   }
+
+  approach(seen) {
+    const near = new Set(seen.filter((one) => one.isIntersecting).map((one) => one.target));
+    for (const row of this.rows.values()) {
+      if (!near.has(row.element)) continue;
+      this.near.unobserve(row.element);
+      row.draw();
+    }
+  }
 }
 
 class CallRow {
-  constructor() {
+  constructor(drawn) {
+    this.drawn = drawn;
     this.summary = h("summary");
     this.body = h("div", { class: "opv-body" });
     this.element = h(
@@ -60,6 +75,15 @@ class CallRow {
 
   update(call, waits, dead) {
     this.call = call;
+    this.waits = waits;
+    this.dead = dead;
+    if (this.drawn || waits) this.draw();
+    else setText(this.summary, `${call.name} ${lookOf(call.state).word}`);
+  }
+
+  draw() {
+    const { call, waits, dead } = this;
+    this.drawn = true;
     const running = dead ? "interrupted" : waits ? "waiting" : "running";
     const look = lookOf(call.state === "running" ? running : call.state);
     const told = waits ? undefined : ANSWER_WORDS[call.answer];
