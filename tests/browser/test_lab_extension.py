@@ -19,6 +19,7 @@ MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
 LOADING, DEFINING, ASKING, CALLS = range(4)
+BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
 READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
 LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
@@ -235,6 +236,7 @@ def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
     away(page)
     expect(notice(page)).to_contain_text("work.ipynb: Approval needed. Call column_stat?")
     expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
+    assert page.page.evaluate(BADGE, handle(notebook_tab(page))).startswith('"!"')
     assert notice(page).get_by_role("button", name="Allow").count() == 0
 
     notice(page).get_by_role("button", name="Review…").click()
