@@ -9,6 +9,7 @@ import pytest
 from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
 from playwright.sync_api import Browser, ElementHandle, Locator, expect
 from server.conftest import make_session
+from support.jupyter_tree import LABEXTENSION
 
 from op_jupyter import SessionStore
 from op_jupyter.cli.jupyter_server import JupyterServer
@@ -42,6 +43,8 @@ def store(server: JupyterServer) -> SessionStore:
 @pytest.fixture(scope="module")
 def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iterator[NotebookPage]:
     """One page for all tests of a server: a notebook that has the extension loaded."""
+    if not (LABEXTENSION / "schemas").is_dir():
+        pytest.skip("the lab extension is not built: python3 tests/support/prepare.py labextension")
     write_notebook(server.folder / "work.ipynb", [LOAD, FUNCTION, QUESTION, "print(calls)"])
     page = NotebookPage(browser, server, "work.ipynb")
     page.run(LOADING)
