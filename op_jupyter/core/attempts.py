@@ -5,7 +5,7 @@ An attempt is a turn of the graph, and a message is a node of it; nothing here i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -76,9 +76,39 @@ class Message:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def attempts_of(dag: Dag) -> list[Attempt]:
-    """All attempts, in the order in which they began."""
-    return [attempt_of(dag, turn) for turn in dag.turns.values() if is_attempt(turn)]
+def attempts_of(dag: Dag, live: Mapping[str, AttemptStatus] | None = None) -> list[Attempt]:
+    """All attempts, in the order in which they began.
+
+    *live*: what their owner knows of those that run, by id.
+    """
+    nodes, known = nodes_by_turn(dag), live or {}
+    return [
+        _attempt(dag, turn, nodes.get(turn.id, ()), known.get(turn.id))
+        for turn in dag.turns.values()
+        if is_attempt(turn)
+    ]
+
+
+def nodes_by_turn(dag: Dag) -> dict[str, list[Node]]:
+    """The nodes of each turn, in order."""
+    found: dict[str, list[Node]] = {}
+    for node in dag:
+        if node.turn_id is not None:
+            found.setdefault(node.turn_id, []).append(node)
+    return found
+
+
+def nodes_of(dag: Dag, turn: Turn) -> list[Node]:
+    """The nodes of an attempt, in order, without a look at the rest of the graph."""
+    prompt = prompt_of(dag, turn)
+    pending = [] if prompt is None else [prompt]
+    found = []
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        after = (*dag.followers(node.id), *dag.children(node.id))
+        pending += [n for n in after if n.turn_id == turn.id]
+    return sorted(found, key=lambda node: node.seq)
 
 
 def is_attempt(turn: Turn) -> bool:
@@ -86,8 +116,7 @@ def is_attempt(turn: Turn) -> bool:
     return turn.kind == "agent"
 
 
-def attempt_of(dag: Dag, turn: Turn, live: AttemptStatus | None = None) -> Attempt:
-    """*turn* as an attempt; *live* is what its owner knows of one that runs."""
+def _attempt(dag: Dag, turn: Turn, nodes: Iterable[Node], live: AttemptStatus | None) -> Attempt:
     status: AttemptStatus = turn.status
     if turn.status == "running" and live is not None:
         status = live
@@ -103,7 +132,7 @@ def attempt_of(dag: Dag, turn: Turn, live: AttemptStatus | None = None) -> Attem
         turn.started_at,
         turn.finished_at,
         _metrics(turn),
-        artifacts_of(dag, turn.id),
+        artifacts_of(nodes),
     )
 
 
@@ -200,11 +229,11 @@ def error_of(turn: Turn) -> str:
     return f"{failure.get('code', turn.status)}: {failure.get('message', '')}"
 
 
-def artifacts_of(dag: Dag, turn_id: str) -> tuple[Artifact, ...]:
+def artifacts_of(nodes: Iterable[Node]) -> tuple[Artifact, ...]:
     """The files that the calls of a turn made or changed and that are still there, by path."""
     found: dict[str, Artifact] = {}
-    for node in dag:
-        if node.turn_id != turn_id or not (kept := node.metadata.get("files")):
+    for node in nodes:
+        if not (kept := node.metadata.get("files")):
             continue
         try:
             steps = steps_from_json(kept)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from op_jupyter.core.attempts import artifacts_of
+from op_jupyter.core.attempts import artifacts_of, nodes_of
 from op_jupyter.store.files import read_file
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def metrics_of(session: AgentSession, turn_id: str) -> dict[str, float]:
     A file that is none, is too large, or cannot be read has none.
     """
     found: dict[str, float] = {}
-    for artifact in artifacts_of(session.dag, turn_id):
+    for artifact in artifacts_of(nodes_of(session.dag, session.dag.turns[turn_id])):
         path = Path(artifact.path)
         named = _NAME.fullmatch(path.name)
         if named is not None and path.is_relative_to(session.workspace):

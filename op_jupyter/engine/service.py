@@ -24,8 +24,7 @@ from op_jupyter.core.attempts import (
     Attempt,
     AttemptStatus,
     Message,
-    attempt_of,
-    is_attempt,
+    attempts_of,
     messages_of,
 )
 from op_jupyter.core.graph import Dag
@@ -217,12 +216,7 @@ class Service:
 
     def get_attempts(self, session_id: str) -> list[Attempt]:
         """Every attempt, with what is known of one that runs here."""
-        dag, here = self.graph(session_id), self._live(session_id)
-        return [
-            attempt_of(dag, turn, _live_status(here, turn.id))
-            for turn in dag.turns.values()
-            if is_attempt(turn)
-        ]
+        return attempts_of(self.graph(session_id), _live_status(self._live(session_id)))
 
     def export(self, session_id: str, format: str = "md") -> str:  # noqa: A002 - the word for it
         """A whole session as a text of its own: ``md``, ``html``, ``json`` or ``ipynb``.
@@ -277,6 +271,12 @@ class Service:
         self._check_known(session_id)
         session = registry.acquire(self.store, session_id, timeout=registry.OPEN_SECONDS)
         try:
+            if (active := session.active_turn_id) is not None:
+                raise Busy(
+                    f"attempt {active} still runs in session {session_id!r}; wait for it or "
+                    "cancel it",
+                    turn_id=active,
+                )
             if role != "user":
                 return self._note(session, content, role)
             return self._begin(session, content, shell=include_shell_tools)
@@ -351,12 +351,6 @@ class Service:
     def _begin(self, session: AgentSession, content: str, *, shell: bool) -> Sent:
         host = self._attempt_host()
         config = host.checked(session.dag.meta.get("config") or {})
-        if (active := session.active_turn_id) is not None:
-            raise Busy(
-                f"attempt {active} still runs in session {session.session_id!r}; wait for it or "
-                "cancel it",
-                turn_id=active,
-            )
         start, warnings = host.start_of(session, content, config, shell=shell)
         for warning in warnings:
             self.bus.publish(session.session_id, "mcp.warning", {"message": warning})
@@ -489,9 +483,10 @@ class Service:
             registry.release(session)
 
 
-def _live_status(here: AgentSession | None, turn_id: str) -> AttemptStatus | None:
+def _live_status(here: AgentSession | None) -> dict[str, AttemptStatus]:
     turn = None if here is None else here.active_turn
-    return None if turn is None or turn.id != turn_id else _LIVE.get(turn.phase)
+    status = None if turn is None else _LIVE.get(turn.phase)
+    return {} if turn is None or status is None else {turn.id: status}
 
 
 class _Stored:

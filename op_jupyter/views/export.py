@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, Final
 
+from op_jupyter.core.attempts import nodes_by_turn
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.nodes import Turn
+from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.views.static_html import static_bundle, turn_html
 from op_jupyter.views.stored_turn import prompt_text_of, stored_state
 from op_jupyter.views.text import count, one_line, storable, visible
@@ -39,14 +40,14 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def to_markdown(dag: Dag) -> str:
     """The session as Markdown, HTML of other people's taken apart."""
     parts = [f"# {_escaped(_title(dag))}", _about(dag)]
-    for number, turn in enumerate(_turns(dag), 1):
+    for number, (turn, nodes) in enumerate(_with_nodes(dag), 1):
         parts += [f"## {number}. {_escaped(one_line(turn.subject, _TITLE_CHARS))}"]
-        parts += _turn_markdown(dag, turn)
+        parts += _turn_markdown(dag, turn, nodes)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _turn_markdown(dag: Dag, turn: Turn) -> Iterator[str]:
-    state = stored_state(dag, turn)
+def _turn_markdown(dag: Dag, turn: Turn, nodes: Sequence[Node]) -> Iterator[str]:
+    state = stored_state(dag, turn, nodes)
     yield _fenced(visible(prompt_text_of(dag, turn)))
     for step in state["plan"]:
         yield f"- {plan_mark(str(step['status']))} {_escaped(stable(str(step['text'])))}"
@@ -70,12 +71,12 @@ def to_html(dag: Dag) -> str:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
         f"<h1>{title}</h1>\n<p>{escape(_about(dag))}</p>",
     ]
-    for number, turn in enumerate(_turns(dag), 1):
+    for number, (turn, nodes) in enumerate(_with_nodes(dag), 1):
         prompt = escape(visible(prompt_text_of(dag, turn)))
         subject = escape(one_line(turn.subject, _TITLE_CHARS))
         parts.append(f'<section id="turn-{number}">\n<h2>{number}. {subject}</h2>')
         parts.append(f'<div class="prompt">{prompt}</div>')
-        parts.append(f"{turn_html(stored_state(dag, turn))}\n</section>")
+        parts.append(f"{turn_html(stored_state(dag, turn, nodes))}\n</section>")
     return "\n".join([*parts, "</body>\n</html>"]) + "\n"
 
 
@@ -85,12 +86,12 @@ def to_notebook(dag: Dag) -> str:
         _cell("markdown", f"# {_escaped(_title(dag))}\n\n{_about(dag)}"),
         _cell("code", "%load_ext openprogram"),
     ]
-    for turn in _turns(dag):
+    for turn, nodes in _with_nodes(dag):
         prompt = visible(prompt_text_of(dag, turn))
         if turn.kind != "agent":
             cells.append(_cell("markdown", _fenced(prompt)))
             prompt = ""
-        bundle = {k: _as_lines(v) for k, v in static_bundle(stored_state(dag, turn)).items()}
+        bundle = {k: _as_lines(v) for k, v in static_bundle(stored_state(dag, turn, nodes)).items()}
         shown = {"output_type": "display_data", "data": bundle, "metadata": {}}
         cells.append(_cell("code", f"%%agent\n{prompt}" if prompt else "", [shown]))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -118,6 +119,11 @@ def _as_lines(value: Any) -> Any:
 def _turns(dag: Dag) -> list[Turn]:
     """What people want to read: prompts and calls, not that the line was moved."""
     return [turn for turn in dag.turns.values() if turn.kind in ("agent", "call")]
+
+
+def _with_nodes(dag: Dag) -> list[tuple[Turn, Sequence[Node]]]:
+    nodes = nodes_by_turn(dag)
+    return [(turn, nodes.get(turn.id, ())) for turn in _turns(dag)]
 
 
 def _title(dag: Dag) -> str:

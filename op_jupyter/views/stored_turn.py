@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from op_jupyter.core.attempts import answer_of, prompt_of, text_of
@@ -16,9 +16,8 @@ from op_jupyter.views.details import readable
 from op_jupyter.views.model import State, new_state
 
 
-def stored_state(dag: Dag, turn: Turn) -> State:
-    """The state of *turn*, as `views.model.TurnModel` would have it after the last update."""
-    nodes = [node for node in dag if node.turn_id == turn.id]
+def stored_state(dag: Dag, turn: Turn, nodes: Sequence[Node]) -> State:
+    """The state of *turn* with its *nodes*, as `TurnModel` would have it after the last update."""
     calls = [node for node in nodes if node.metadata.get("kind") == "tool"]
     state = new_state()
     state |= {
