@@ -80,7 +80,11 @@ def open_remote(named: str, clock: Clock) -> Remote:
         return _by_scheme(named, clock)
     if _SCP.fullmatch(named) and not os.path.lexists(named):
         return SshRemote(named)
-    return DiskRemote(str(Path(named).expanduser().absolute()), clock)
+    try:
+        path = Path(named).expanduser().absolute()
+    except RuntimeError as exc:
+        raise UsageError(f"{named!r:.80} is no path: {exc}") from None
+    return DiskRemote(str(path), clock)
 
 
 def _by_scheme(named: str, clock: Clock) -> Remote:

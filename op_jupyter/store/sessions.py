@@ -174,7 +174,9 @@ class SessionStore:
         check_session_id(session_id)
         if not self._is_stored(session_id):
             raise self._unknown(session_id)
-        other, notes = open_remote(remote, self._outside.clock), []
+        notes: list[str] = []
+        with translated(remote):
+            other = open_remote(remote, self._outside.clock)
         try:
             session = self.open(session_id)
         except SessionLocked as exc:
@@ -200,8 +202,8 @@ class SessionStore:
             SessionLocked: the session is open for writing here.
             StoreError: it cannot be reached or does not fit; nothing was changed.
         """
-        other = open_remote(remote, self._outside.clock)
         with translated(remote), self._incoming() as arrived:
+            other = open_remote(remote, self._outside.clock)
             pushed = sync.sessions_in(other)
             if session_id is not None and check_session_id(session_id) in pushed:
                 found: str | None = session_id

@@ -18,7 +18,7 @@ from op_jupyter.testing.contracts import picture
 from tests.store.conftest import Git
 
 WRITE = """
-import sys, warnings
+import shutil, sys, warnings
 warnings.simplefilter("error")
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.core.nodes import Node, Turn
@@ -35,6 +35,14 @@ assert session.status.git_behind == "", session.status.git_behind
 session = store.open("s")
 assert session.status.repaired == () and len(session.dag) == 3
 session.close()
+assert store.doctor("s").examine().healthy
+if shutil.which("git") is None:
+    sys.exit()
+store.pack("s")
+store.push("s", sys.argv[2])
+other = SessionStore(sys.argv[1] + "-other")
+assert len(other.pull(sys.argv[2], "s").changes) == 1
+assert [n.id for n in other.load("s")] == ["n0", "n1", "n2"]
 """
 
 
@@ -44,8 +52,9 @@ def test_the_users_git_changes_nothing(
 ) -> None:
     surroundings = Surroundings(ram_path / "home")
     case(surroundings)
+    git(ram_path, "init", "-q", "--bare", "remote.git")
     done = subprocess.run(
-        [sys.executable, "-c", WRITE, str(ram_path / "root")],
+        [sys.executable, "-c", WRITE, str(ram_path / "root"), str(ram_path / "remote.git")],
         env=surroundings.environ,
         capture_output=True,
         text=True,

@@ -265,6 +265,7 @@ def test_it_works_over_ssh(
         "transport::/x",
         "-h:x",
         "ssh://h:99999/x",
+        "~nobody-has-this-name/x",
     ],
 )
 def test_addresses_that_could_run_something_are_refused(here: SessionStore, address: str) -> None:
@@ -277,6 +278,23 @@ def test_a_path_without_a_repository_is_an_error(here: SessionStore, tmp_path: P
     for path in (tmp_path, tmp_path / "none", tmp_path / "-x"):
         with pytest.raises(StoreError, match="git init --bare"):
             here.push("s", str(path))
+
+
+def test_a_repository_whose_parts_are_elsewhere_is_an_error(
+    here: SessionStore, remote: str, ram_path: Path
+) -> None:
+    for part in ("objects", "refs", "objects/pack"):
+        whole = Path(remote, part)
+        whole.rename(ram_path / "elsewhere")
+        whole.symlink_to(ram_path / "elsewhere")
+        for call in (lambda: here.push("s", remote), lambda: here.pull(remote, "s")):
+            with pytest.raises(StoreError, match="folder of its own"):
+                call()
+        whole.unlink()
+        (ram_path / "elsewhere").rename(whole)
+    Path(remote, "objects/info/alternates").write_text("/etc")
+    with pytest.raises(StoreError, match="not a plain repository"):
+        here.push("s", remote)
 
 
 def test_a_hostile_repository_on_disk_runs_nothing(
