@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,8 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("chromium is not installed: python3 tests/support/prepare.py chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
         yield browser.new_page(viewport={"width": 880, "height": 900})

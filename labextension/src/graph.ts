@@ -24,8 +24,8 @@ class SavedDetails extends DetailsPanel {
   }
 
   /** No buttons: a saved node has no id that means something elsewhere, and no kernel to act. */
-  override buttons(): null {
-    return null;
+  override buttons(): never[] {
+    return [];
   }
 }
 

@@ -8,7 +8,7 @@ import { Panel, Widget } from '@lumino/widgets';
 import { h } from '../../op_jupyter/views/static/dom.js';
 import { icon } from '../../op_jupyter/views/static/icons.js';
 import { count, visible } from '../../op_jupyter/views/static/text.js';
-import { lookOf } from '../../op_jupyter/views/static/words.js';
+import { lookOf, lookup } from '../../op_jupyter/views/static/words.js';
 import { savedGraph } from './graph';
 import { withoutRemoteImages } from './sanitizer';
 import { type Call, type GraphNode, readTurn, type Step, type Turn } from './turn';
@@ -112,7 +112,8 @@ function planDetails(steps: Step[]): HTMLElement {
 }
 
 function planStep(step: Step): HTMLElement {
-  const [name, tone, spoken] = STEP_LOOKS[step.status] ?? ['todo', 'opv-off', 'to do: '];
+  const todo = ['todo', 'opv-off', 'to do: '];
+  const [name, tone, spoken]: string[] = lookup(STEP_LOOKS, step.status, todo);
   return h(
     'li',
     {},

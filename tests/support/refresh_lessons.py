@@ -28,6 +28,7 @@ def refresh(path: Path) -> int:
     """Replay *path* and replace what its displays hold; how many changed."""
     saved = json.loads(path.read_text(encoding="utf-8"))
     with TemporaryDirectory() as home:
+        (Path(home) / "none.toml").touch()
         os.environ |= {
             "OPENPROGRAM_REPLAY": "replay",
             "OPENPROGRAM_HOME": home,
