@@ -11,7 +11,7 @@ MARKED := kernel or browser or slow or localmodel or notebooks
 # Without bytecode every kernel starts about twice as slow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast check docs bench build clean chromium kernels model
+.PHONY: help setup demo test test-fast check docs bench matrix build clean chromium kernels model
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ bench: setup  ## measure, beside peers too, and compare with the goals (FULL=1: 
 	@$(PYTEST) benchmarks --benchmark-enable --benchmark-only
 	@$(BIN)/python benchmarks/store.py
 	@$(BIN)/python benchmarks/peers/compare.py --out docs $(if $(FULL),--full)
+
+matrix: setup chromium kernels  ## every front end with every kernel, into docs/front-ends.md (ONLY="lab 7.3.0": some rows)
+	@$(BIN)/python tests/support/matrix.py $(ONLY)
 
 build: setup  ## sdist and wheel into dist/
 	@$(BIN)/python -m build

@@ -37,6 +37,13 @@ class PageWidget(anywidget.AnyWidget):
         self._reloaded = False
         self.on_msg(self._receive)
 
+    def close(self) -> None:
+        """Close it, and the layout that ipywidgets gave it, which is a widget with a comm too."""
+        layout = self.layout
+        super().close()
+        if layout is not None:
+            layout.close()
+
     def leave(self, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
         """Say what stays: the MIME bundle *content*; before the display itself is replaced."""
         if not self.ready.is_set():

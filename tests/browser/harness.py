@@ -20,6 +20,14 @@ from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / ".envs" / "share" / "jupyter"
+SUBSHELLS = os.environ.get("OPENPROGRAM_TEST_SUBSHELLS", "")
+"""Where JupyterLab sends comm messages: disabled, perComm, perCommTarget; "": as it comes."""
+CORE_KERNELS = [
+    f"op-{version}"
+    for version in os.environ.get("OPENPROGRAM_TEST_KERNELS", "6.30.1,newest").split(",")
+]
+"""The kernels that the core of the scenarios runs on."""
+_KERNEL_SETTINGS = "@jupyterlab/apputils-extension/kernels-settings"
 NEWEST = "op-newest" if (KERNELS / "kernels" / "op-newest").is_dir() else "python3"
 CHROMIUM = shutil.which("chromium")
 
@@ -73,7 +81,9 @@ def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer
         "OPENPROGRAM_REPLAY": "off",
         **tree_environment(folder / ".tree", KERNELS),
     }
-    with running_server(folder, app, home=folder / ".jupyter-test", env=env) as server:
+    settings = {} if not SUBSHELLS else {_KERNEL_SETTINGS: {"commsOverSubshells": SUBSHELLS}}
+    home = folder / ".jupyter-test"
+    with running_server(folder, app, home=home, env=env, settings=settings) as server:
         yield server
 
 

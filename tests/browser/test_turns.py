@@ -7,6 +7,7 @@ import re
 
 import pytest
 from browser.harness import (
+    CORE_KERNELS,
     FOLLOW_UP,
     FUNCTION,
     KERNELS,
@@ -85,7 +86,7 @@ LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
 NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
 
 
-@pytest.mark.parametrize("kernel", ["op-6.30.1", "op-newest"])
+@pytest.mark.parametrize("kernel", CORE_KERNELS)
 def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) -> None:
     if not (KERNELS / "kernels" / kernel).is_dir():
         pytest.skip(f"no kernel {kernel}: python3 tests/tools/prepare.py kernels")

@@ -46,6 +46,11 @@ class Page:
         items = [item for batch in self.received("updates") for item in batch["items"]]
         return [item["data"] for item in items if item["kind"] == kind]
 
+    def saw_text(self) -> bool:
+        """Whether the page has any of the answer by now."""
+        drafts = (shown["state"]["draft"] for shown in self.received("snapshot"))
+        return any(drafts) or bool(self.updates("text_delta"))
+
     def nodes(self) -> dict[str, str]:
         """The newest node of each role, by id."""
         states = [s["state"]["nodes"] for s in self.received("snapshot")]

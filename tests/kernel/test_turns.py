@@ -288,6 +288,7 @@ def test_stop_in_a_plain_call_is_recorded_as_cancelled(
 
 def test_run_all_keeps_its_order(notebook: Kernel, fake: FakeMessages) -> None:
     words = ["One.", "Two.", "Three.", "Four.", "Five."]
+    comms_before = len(notebook.request("comm_info_request", {})["comms"])
     fake.script(asks_for_python("seen = ['tool']"), *(Reply([text(word)]) for word in words))
     cells = [
         agent(notebook, "First"),
@@ -303,6 +304,9 @@ def test_run_all_keeps_its_order(notebook: Kernel, fake: FakeMessages) -> None:
     ends = [cell.done_at for cell in cells]
     assert ends == sorted(ends)
     assert cells[1].stdout == "['tool', 'cell']\n"
+    # What the one page saw may wait for that page to go, a view and its layout; no other is left.
+    comms = notebook.request("comm_info_request", {})["comms"]
+    assert len(comms) <= comms_before + 2
     answers = [final(cell).strip().split("\n")[0] for cell in (cells[0], *cells[2:6])]
     assert answers == words
     told = str(fake.requests[-1].body["messages"])
