@@ -37,8 +37,11 @@ BRIEF_CHARS: Final = 120
 DEEPEST: Final = 12
 LONGEST_TEXT: Final = 1_000_000
 
-_AT_ADDRESS: Final = re.compile(r"\s+at 0x[0-9a-fA-F]+")
-_ADDRESS: Final = re.compile(rf"{_AT_ADDRESS.pattern}|\s*\b0x[0-9a-fA-F]{{8,}}")
+# Never from the middle of white space: of a lot of it, every rest would be tried.
+_AT_ADDRESS: Final = re.compile(r"(?<!\s)\s+at 0x[0-9a-fA-F]+")
+_ADDRESS: Final = re.compile(rf"{_AT_ADDRESS.pattern}|(?<!\s)\s*\b0x[0-9a-fA-F]{{8,}}")
+_LONG_TEXT: Final = 400_000
+"""A longer text of an object is cut before anything else is done with it."""
 _PLAIN: Final = (
     str
     | int
@@ -179,7 +182,10 @@ def _definition(value: Any) -> str:
 
 def _text_of(value: Any) -> str:
     """The text that an object gives of itself, made the same every time."""
-    return _ADDRESS.sub("", _foreign(lambda: repr(value), value))
+    text = _foreign(lambda: repr(value), value)
+    if len(text) > _LONG_TEXT:
+        text = bounded(text, DESCRIBED_CHARS // 2, DESCRIBED_CHARS // 4)
+    return _ADDRESS.sub("", text)
 
 
 def _one_line(text: str, limit: int) -> str:
@@ -191,7 +197,7 @@ def _foreign(read: Callable[[], T], value: Any) -> T | str:
     """What *read* finds out about *value*; when the value's own code fails, only that it does."""
     try:
         return read()
-    except Exception as error:  # noqa: BLE001 -- the value's own code may raise anything
+    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 -- the value's own code
         return f"{type(value).__name__} (looking at it raises {type(error).__name__})"
 
 

@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -245,6 +246,37 @@ def test_a_value_whose_own_code_fails_is_described_and_so_is_what_holds_it(value
         for text in (brief_value(held), describe_value(held), json.dumps(to_json_value(held))):
             assert "looking at it raises RuntimeError" in text or "…" in text
     assert to_json_value([1, value, 2])[::2] == [1, 2]  # type: ignore[index,call-overload]
+
+
+class Leaving:
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
+
+    def __repr__(self) -> str:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit])
+def test_a_value_cannot_end_the_program_that_looks_at_it(error: type[BaseException]) -> None:
+    for held in (Leaving(error), [Leaving(error)], {Leaving(error): 1}):
+        for text in (brief_value(held), describe_value(held), json.dumps(to_json_value(held))):
+            assert f"looking at it raises {error.__name__}" in text or "…" in text
+
+
+class Wordy:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+@pytest.mark.parametrize("text", [" " * 390_000 + "x", "0x" * 190_000, "x" * 20_000_000])
+def test_a_text_made_to_be_slow_is_described_at_once(text: str) -> None:
+    began = time.monotonic()
+    said = describe_value(Wordy(text))
+    assert len(said) <= 4_100 and "characters cut" in said
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
