@@ -210,6 +210,8 @@ class FailingStore:
         value = getattr(self._inner, name)
         if name not in (
             "append",
+            "append_many",
+            "write",
             "update",
             "begin_turn",
             "end_turn",

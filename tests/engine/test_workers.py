@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import pickle
 import signal
@@ -51,6 +52,7 @@ from op_jupyter.errors import (
     GraphError,
     MapFailed,
     NotPortable,
+    StoreError,
     UsageError,
     WorkerLost,
 )
@@ -705,6 +707,36 @@ def test_an_outcome_that_is_refused_costs_only_its_item(store: MemoryStore) -> N
             ("classify", "error"),
             ("classify", *CALLED),
         ]
+
+
+class FullDisk(FileSystem):
+    """A disk that takes nothing while it is *full*."""
+
+    full = False
+
+    def write(self, fd: int, data: Any) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left")
+        return super().write(fd, data)
+
+
+def test_outcomes_that_cannot_be_stored_are_errors_and_the_session_goes_on(tmp_path: Path) -> None:
+    files = FullDisk()
+    store = SessionStore(root_path=tmp_path, files=files)
+
+    def fill(order: Order) -> bytes:
+        files.full = True
+        return outcome_of(order)
+
+    with in_session(store) as handle:
+        with pytest.raises(StoreError, match="no space left"):
+            agentic_map(classify, ["a", "b"], AtOnce(fill), return_exceptions=True)
+        files.full = False
+        assert classify("c") == "about c"
+        assert tree(handle.agent)[-1] == ("classify", *CALLED)
+    with in_session(store) as handle:
+        assert [n.status for n in handle.agent.dag.children(None)][:2] == ["interrupted"] * 2
+        assert_sound(handle.agent)
 
 
 @pytest.mark.parametrize("answer", [b"no pickle", pickle.dumps(7), 7, StopIteration(3)])
