@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token, copy_context
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from op_jupyter.core.prompt import FrameView
+from op_jupyter.errors import UsageError
 from op_jupyter.store.base import Store
 from op_jupyter.tools.base import MainThread
 
@@ -123,6 +124,41 @@ _frame: ContextVar[Frame | None] = ContextVar("openprogram_frame", default=None)
 
 _home: SessionHandle | None = None
 """The notebook's session: where a thread stands that nobody gave a context."""
+
+
+_entered: list[SessionHandle] = []
+"""What the main thread has entered by `session_context`, the innermost last."""
+_UNSET: Final = object()
+
+
+def enter(handle: SessionHandle) -> None:
+    """The main thread goes into a session, which its threads may have to be told of."""
+    if threading.current_thread() is threading.main_thread():
+        _entered.append(handle)
+
+
+def leave(handle: SessionHandle) -> None:
+    """It comes out again."""
+    if handle in _entered:
+        _entered.remove(handle)
+
+
+def refuse_stray_thread() -> None:
+    """Refuse a call in a thread that nobody gave a context, while the main thread is in a session.
+
+    Who wrote it means that session, and would look for the call in vain.
+
+    Raises:
+        UsageError: this is such a thread.
+    """
+    if not _entered or threading.current_thread() is threading.main_thread():
+        return
+    if _home is None and _session.get(_UNSET) is _UNSET:
+        raise UsageError(
+            "this thread stands in no session, while the program is in session "
+            f"{_entered[-1].session_id!r}: start it with op_jupyter.carry(function), or enter a "
+            "session_context in it"
+        )
 
 
 def current_session() -> SessionHandle | None:

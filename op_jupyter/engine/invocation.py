@@ -91,7 +91,10 @@ class Invocation:
         self._function = function
         self._bound = function.signature.bind_partial(*args, **kwargs)
         self._parent = context.current_frame()
-        self._session = session_around(self._parent) or session or session_in_memory()
+        around = session_around(self._parent) or session
+        if around is None:
+            context.refuse_stray_thread()
+        self._session = around or session_in_memory()
         self._check()
         self._arguments = self._session.recorder.clean(_shown(function, self._bound))
         self._turn: LiveTurn | None = None

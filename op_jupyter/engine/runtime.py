@@ -25,7 +25,7 @@ from op_jupyter.core.messages import (
 )
 from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
-from op_jupyter.engine import loop, questions
+from op_jupyter.engine import context, loop, questions
 from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.exchanges import ProviderMemory
@@ -177,6 +177,7 @@ class Runtime:
     ) -> Any: ...
     def exec(self, content: Content, **options: Unpack[_AllExecOptions]) -> Any:
         """Ask and wait; see `async_exec`.  An interrupt cancels, is recorded, and goes on."""
+        context.refuse_stray_thread()
         return settle(loop.run_sync(self._exec, content, **options))
 
     @overload
@@ -515,6 +516,7 @@ class _Llm:
     ) -> Any: ...
     def __call__(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
         """Ask the ambient runtime and wait for the answer; options as in `Runtime.async_exec`."""
+        context.refuse_stray_thread()
         return settle(loop.run_sync(self._ask, content, **options))
 
     @overload
@@ -564,6 +566,7 @@ class _Agent:
 
         Options as in `Runtime.async_exec`, which also says what is raised.
         """
+        context.refuse_stray_thread()
         return settle(loop.run_sync(self._ask, content, **options))
 
     @overload

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.engine import hooks, registry
-from op_jupyter.engine.context import SessionHandle, bind, unbind
+from op_jupyter.engine.context import SessionHandle, bind, enter, leave, unbind
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.store.base import Store
 
@@ -95,6 +95,7 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         self._id_prefix = id_prefix
         self._owned: Runtime | None = None
         self._handle: SessionHandle | None = None
+        self.embedded = False
         self._tokens: list[Token[Any]] = []
 
     def __enter__(self) -> SessionHandle:
@@ -114,6 +115,8 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         if self._turn_id is not None:
             handle.agent.open_shared_turn(self._turn_id)
         self._tokens = bind(handle, self._turn_id, runtime)
+        if not self.embedded:
+            enter(handle)
         return handle
 
     def _configured_runtime(self) -> Runtime | None:
@@ -134,6 +137,7 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         handle = self._handle
         if handle is None:
             return
+        leave(handle)
         try:
             if self._turn_id is not None:
                 handle.agent.close_shared_turn(self._turn_id, error)
@@ -159,4 +163,6 @@ def session_scope(store: Store, session_id: str) -> session_context:
 
     No runtime is built and no default path is looked up.  A missing session is created.
     """
-    return session_context(session_id, store=store, create_runtime_if_none=False)
+    scope = session_context(session_id, store=store, create_runtime_if_none=False)
+    scope.embedded = True  # the host knows which of its threads stand in no session
+    return scope

@@ -12,11 +12,14 @@ import pytest
 from op_jupyter import (
     WorkerPool,
     add_pre_invocation_hook,
+    agent,
     agentic_function,
     agentic_map,
     ask,
+    carry,
     llm,
     session_context,
+    session_scope,
     set_ask_handler,
     set_cancellation_check,
     set_session_id_provider,
@@ -254,3 +257,59 @@ def test_a_pool_of_no_whole_number_is_refused(workers: Any) -> None:
 def test_what_is_no_function_is_refused_where_it_is_registered(register: Any) -> None:
     with pytest.raises(OpenProgramError, match=register.__name__):
         register("stop")
+
+
+# -- threads that nobody gave a context
+
+
+@agentic_function
+def greeted(name: str) -> str:
+    """Greet somebody."""
+    return llm(name)
+
+
+def in_a_plain_thread(work: Callable[[], Any]) -> Any:
+    ended: list[Any] = []
+
+    def run() -> None:
+        try:
+            ended.append(work())
+        except UsageError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return ended[0]
+
+
+@pytest.mark.parametrize("work", [lambda: greeted("Ann"), lambda: llm("Ann"), lambda: agent("Ann")])
+def test_a_call_in_a_thread_without_context_is_refused_instead_of_being_lost(
+    store: MemoryStore, work: Callable[[], Any]
+) -> None:
+    with in_session(store, "hello") as handle:
+        refused = in_a_plain_thread(work)
+        assert isinstance(refused, UsageError) and "carry" in str(refused)
+        assert len(handle.agent.dag) == 0
+        assert in_a_plain_thread(carry(work)) == "hello"
+        assert len(handle.agent.dag) > 0
+
+
+def test_a_host_may_have_threads_in_no_session_and_so_may_a_program_outside_of_any(
+    store: MemoryStore,
+) -> None:
+    def work() -> str:
+        with Runtime(call=lambda content: "hello") as runtime:
+            return str(runtime.exec("Ann"))
+
+    assert in_a_plain_thread(work) == "hello"
+    with session_scope(store, "s1") as handle:
+        assert in_a_plain_thread(work) == "hello"
+        assert len(handle.agent.dag) == 0
+    with session_context(store=store, runtime=Runtime(call=lambda content: "x")):
+
+        def enters() -> str:
+            with session_scope(store, "s2"):
+                return work()
+
+        assert in_a_plain_thread(enters) == "hello"
