@@ -249,6 +249,12 @@ class Batch:
             self._switchboard.tell({"policy": policy.to_json()})
 
     async def _answer(self, call_id: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = await self._answer_to(asked)
+        # Before the call goes on: what came meanwhile, also from the parent of a sub-agent.
+        self._tell_policy()
+        return answer
+
+    async def _answer_to(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         if "permission" in asked:
             return asdict(await self._decide(PermissionRequest(**asked["permission"])))
         try:
@@ -259,7 +265,6 @@ class Batch:
     async def _decide(self, request: PermissionRequest) -> PermissionAnswer:
         asker, session = self._asker(), self._session
         answer = await session.ask(session.call_turn(self._turn_id), request, asker)
-        self._tell_policy()  # of a sub-agent's session, its parent may have changed it
         asker.answered(request, answer)
         as_shown = answer.arguments in (None, request.arguments)
         if answer.answer == "allow_session" and request.rule and as_shown:
