@@ -51,6 +51,7 @@ _STAYS_HERE: Final[Mapping[str, Any]] = {
     "rules": {"allow": [], "deny": []},
     "mode": "accept_edits",
     "extra_tools": [],
+    "config": {},
 }
 """Metadata that decides what runs without asking: never from elsewhere, else as here."""
 

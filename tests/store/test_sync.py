@@ -356,7 +356,7 @@ def test_a_stranger_cannot_bring_leave_to_run_things(
     there.pull(remote, "s")
     session = here.open("s")
     rules = {"allow": ["shell(*)"], "deny": ["write_file(*)"]}
-    session.set_meta(rules=rules, mode="auto", extra_tools=["shell"])
+    session.set_meta(rules=rules, mode="auto", extra_tools=["shell"], config={"mode": "auto"})
     session.close()
     turn(here, "three")
     here.push("s", remote)
@@ -364,14 +364,14 @@ def test_a_stranger_cannot_bring_leave_to_run_things(
     assert line(there)[-1] == "three"
     meta = there.load("s").meta
     assert (meta["rules"], meta["mode"]) == ({"allow": [], "deny": []}, "accept_edits")
-    assert meta["extra_tools"] == []
+    assert (meta["extra_tools"], meta["config"]) == ([], {})
 
     fresh = SessionStore(here.root_path.parent / "fresh")
     synced = fresh.pull(remote, "s")
     assert "not taken over" in synced.notes[0]
     meta = fresh.load("s").meta
     assert meta["rules"] == {"allow": [], "deny": ["write_file(*)"]}
-    assert (meta["mode"], meta["extra_tools"]) == ("accept_edits", [])
+    assert (meta["mode"], meta["extra_tools"], meta["config"]) == ("accept_edits", [], {})
     assert here.load("s").meta["rules"] == rules
 
 
