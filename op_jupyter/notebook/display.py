@@ -230,7 +230,8 @@ class LiveDisplay:
         *prices*: as in the settings, by model.
         """
         self._alone = alone
-        self._actions = NodeActions(session)
+        # Where a cell waits for the turn's end, what was asked for meanwhile is done then.
+        self._actions = NodeActions(session, until_end=client_request_id is not None and not alone)
         self._view = _new_view(
             session, self._actions, client_request_id=client_request_id, prices=prices
         )

@@ -55,6 +55,7 @@ def test_skills_plan_compaction_and_rewind_in_a_real_kernel(
     page.say_ready()
     (snapshot,) = page.received("snapshot")
     assert snapshot["state"]["phase"] == "compacting"
+    assert snapshot["actions"] == ["show_prompt"]
     notebook.interrupt()
     assert notebook.finish(compacting).error == "KeyboardInterrupt"
     assert [display["data"] for display in compacting.displays] == [{}]  # no trace of it
