@@ -74,6 +74,7 @@ class Notebook:
         self._skills: SkillFolders | None = None
         self.servers = Servers()
         self.notices = Notices(lambda: None if self._handle is None else self._handle.agent)
+        config.observe(self._configured)
 
     # -- the session
 
@@ -316,6 +317,9 @@ class Notebook:
         """IPython's ``pre_run_cell``: each cell may run in a context of its own."""
         self.raw_cell = info.raw_cell or ""
         self.lent.begin_cell()
+        self._reinstall()
+
+    def _reinstall(self) -> None:
         try:
             self.install()
             self.meet_pages()
@@ -327,6 +331,11 @@ class Notebook:
         """Be there for the lab extension, if this cell runs for somebody who can answer."""
         if detect(self.shell).shows_widgets:
             self.notices.open()
+
+    def _configured(self, _change: object) -> None:
+        """A setting was changed: what follows in the same cell goes by it already."""
+        if self._handle is not None:
+            self._reinstall()
 
     def after_cell(self, _result: Any) -> None:
         """IPython's ``post_run_cell``."""

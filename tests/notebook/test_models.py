@@ -67,6 +67,15 @@ def test_a_runtime_of_ones_own_is_asked_by_cells_and_by_plain_calls(
     assert shell.value("llm('again')") == "other"
 
 
+def test_what_is_configured_counts_in_the_same_cell(notebook: Notebook, shell: Shell) -> None:
+    shell.ip.push({"shout": shout})
+    shell.value("from op_jupyter import Runtime, llm")
+    answer = shell.value("%config AgentMagics.runtime = Runtime(call=shout)\nllm('hello')")
+    assert answer == "HELLO"
+    shell.value("%config AgentMagics.mode = 'auto'\n")  # before anything else is asked
+    assert shell.value("llm('hello')") == "HELLO"
+
+
 def test_a_runtime_of_ones_own_keeps_its_retries(notebook: Notebook, shell: Shell) -> None:
     tried: list[int] = []
 

@@ -103,7 +103,7 @@ def prepare_kernels() -> None:
     """
     for name, ipykernel in IPYKERNELS.items():
         folder = KERNELS / f"ipykernel-{name}"
-        prepare_venv(folder, [f"-e{ROOT}", ipykernel, "pandas"])
+        prepare_venv(folder, [f"-e{ROOT}", ipykernel, "pandas", "matplotlib", "distributed"])
         if not (KERNELS / "share" / "jupyter" / "kernels" / f"op-{name}").is_dir():
             _run(
                 [
