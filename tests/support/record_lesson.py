@@ -118,6 +118,8 @@ def tidy(cell: dict[str, Any]) -> None:
     for output in cell.get("outputs", ()):
         if "metadata" in output:
             output["metadata"] = {}  # ids of this very run
+    if "outputs" in cell:  # a note that was taken back leaves an empty display
+        cell["outputs"] = [output for output in cell["outputs"] if output.get("data", True)]
     ignored = IGNORED in cell["metadata"].get("tags", ())
     if ignored and cell["metadata"].get("record") != KEEP:
         cell["outputs"] = []

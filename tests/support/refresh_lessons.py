@@ -32,7 +32,7 @@ def refresh(path: Path) -> int:
         os.environ |= {
             "OPENPROGRAM_REPLAY": "replay",
             "OPENPROGRAM_HOME": home,
-            "OPENPROGRAM_CONFIG": str(Path(home) / "none.toml"),
+            "OPENPROGRAM_CONFIG": os.devnull,
         }
         replayed = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
         resources = {"metadata": {"path": str(path.parent)}}
