@@ -16,6 +16,8 @@ from kernel.harness import ENVIRONMENTS, IPYKERNELS, ROOT, interpreter
 
 from op_jupyter.store.cassettes import FileCassette
 
+pytestmark = pytest.mark.timeout(600)  # each runs eight notebooks, some of them twice
+
 LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
 
 # Every Python that starts with this folder on its path notes and refuses connections that leave
