@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -190,6 +191,7 @@ class SearchIndex:
                 self._memory = sqlite3.connect(
                     ":memory:", isolation_level=None, check_same_thread=False
                 )
+                weakref.finalize(self, self._memory.close)
                 self._prepare(self._memory)
             self._update(self._memory)
             return use(self._memory)

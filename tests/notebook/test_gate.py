@@ -18,6 +18,7 @@ from op_jupyter.engine.function import agentic_function
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.toolbox import EXTRA, default_tools
+from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from op_jupyter.tools.base import Tool, ToolContext, ToolOutput
 from op_jupyter.tools.functions import as_tool
@@ -53,6 +54,8 @@ class Listed:
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "python": {"code": "print(1)"},
     "shell": {"command": "echo x"},
+    "remember": {"text": "x"},
+    "recall": {"query": "x"},
     "inspect": {"name": "x"},
     "read_file": {"path": "a.txt"},
     "list_files": {},
@@ -89,6 +92,12 @@ class Watched:
         decided = [d for d in self._session.dag.decisions if d["tool_call_id"] == context.call_id]
         self._log.append((self.spec.name, [d["answer"] for d in decided]))
         return ToolOutput(())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SessionStore:
+    """On disk: notes across sessions are kept beside them."""
+    return SessionStore(tmp_path / "sessions")
 
 
 @pytest.fixture
