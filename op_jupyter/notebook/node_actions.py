@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.compaction import rewind_target
 from op_jupyter.core.nodes import Node
@@ -19,9 +19,11 @@ from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.undo import changed_in, paths_of, told, undo_calls
 from op_jupyter.errors import OpenProgramError, UnknownNode, UsageError
-from op_jupyter.views.agent_view import NodeAction
 from op_jupyter.views.details import node_details
 from op_jupyter.views.text import count
+
+if TYPE_CHECKING:
+    from op_jupyter.views.agent_view import NodeAction
 
 _ALL: Final[tuple[NodeAction, ...]] = ("fork", "rewind", "show_prompt", "undo")
 _AFTERWARDS: Final[Mapping[NodeAction, str]] = {

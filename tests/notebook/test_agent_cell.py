@@ -157,8 +157,10 @@ def test_help_lists_every_flag(notebook: Notebook, shell: Shell) -> None:
         assert flag in text
 
 
-def test_what_is_not_built_does_not_parse(notebook: Notebook, shell: Shell) -> None:
-    for flag in ("--budget 5", "--skill x", "--worktree"):
+def test_an_unknown_flag_or_one_without_its_value_does_not_parse(
+    notebook: Notebook, shell: Shell
+) -> None:
+    for flag in ("--colour red", "--budget", "--budget many", "--skill"):
         assert isinstance(shell.error(f"%%agent {flag}\nHello"), UsageError)
 
 
