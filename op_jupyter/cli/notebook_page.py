@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -217,7 +218,7 @@ class NotebookPage:
         before = file.stat().st_mtime_ns
         self.page.locator('[data-command="docmanager:save"]').first.click()
         deadline = time.monotonic() + _PATIENCE_MS / 1000
-        while file.stat().st_mtime_ns == before:
+        while file.stat().st_mtime_ns == before or not _is_whole(file):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{file} was not saved")
             self.page.wait_for_timeout(_POLL_SECONDS * 1000)
@@ -236,3 +237,12 @@ class NotebookPage:
         """Leave the page and end the kernel."""
         self.page.close(run_before_unload=False)
         self.server.request("DELETE", f"kernels/{self._kernel_id}")
+
+
+def _is_whole(notebook: Path) -> bool:
+    """Whether a notebook is on disk to its end: the server empties the file before it writes."""
+    try:
+        json.loads(notebook.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True

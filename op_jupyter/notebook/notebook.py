@@ -330,7 +330,7 @@ class Notebook:
     def meet_pages(self) -> None:
         """Be there for the lab extension, if this cell runs for somebody who can answer."""
         if detect(self.shell).shows_widgets:
-            self.notices.open()
+            self.notices.open(again=self.raw_cell.lstrip().startswith(("%%agent", "%agent")))
 
     def _configured(self, _change: object) -> None:
         """A setting was changed: what follows in the same cell goes by it already."""

@@ -44,16 +44,20 @@ class Notices:
         self._comm: BaseComm | None = None
         self._followed: WeakSet[AgentSession] = WeakSet()
         self._closed = False
+        self._refused = False
         self._cards: dict[tuple[str, str], tuple[AgentSession, dict[str, Any]]] = {}
         self._ended = ""  # the turn that ended last: a reason to look at the stored sessions again
         self._told: dict[str, Any] | None = None
 
-    def open(self) -> None:
-        """Have a line to the pages, now that there may be one; told what is news if there is."""
+    def open(self, *, again: bool = True) -> None:
+        """Have a line to the pages, now that there may be one; told what is news if there is.
+
+        Not *again*: a page that refused it is left in peace, as each try is an error in its log.
+        """
         with self._lock:
             if self._comm is not None:
                 self.tell()
-            elif not self._closed:
+            elif not self._closed and (again or not self._refused):
                 self._told = self._state()
                 comm = self._create(target_name=COMM_TARGET, data=self._told)
                 comm.on_msg(self._receive)
@@ -144,4 +148,4 @@ class Notices:
     def _lose(self, comm: BaseComm) -> None:
         with self._lock:
             if self._comm is comm:
-                self._comm = None  # a page that does not know us; the next cell tries again
+                self._comm, self._refused = None, True  # a page that does not know us

@@ -266,6 +266,7 @@ def test_a_notice_survives_a_reload_and_leads_to_its_card(
     turn.card.wait_for()
     expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
     away(page)
+    expect(notice(page)).to_have_count(1)  # one that the page began with fades out
     notice(page).get_by_role("button", name="Show").click()
 
     expect(turn.card.get_by_role("button", name="Deny", exact=False).first).to_be_focused()

@@ -158,14 +158,16 @@ def test_the_first_answer_wins(
     assert tool.calls == []
 
 
-def test_a_line_that_a_page_closed_is_opened_again_by_the_next_cell(
+def test_a_line_that_a_page_closed_is_opened_again_by_the_next_cell_with_an_agent(
     notices: Notices, lines: list[Line]
 ) -> None:
-    notices.open()
+    notices.open(again=False)
     lines[0].handle_close({})
     notices.tell()
+    notices.open(again=False)
+    assert len(lines) == 1
     notices.open()
-    notices.open()
+    notices.open(again=False)
 
     assert len(lines) == 2
     notices.close()
