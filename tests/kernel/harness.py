@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".envs"
 IPYKERNELS = ("6.30.1", "7.3.0", "newest")
 PATIENCE = 60.0
+LOOK_SECONDS = 0.1
 
 
 def interpreter(ipykernel: str) -> Path:
@@ -301,7 +302,7 @@ class Kernel:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"waited {timeout} s for {what}")
-            self._read(left)
+            self._read(min(left, LOOK_SECONDS))  # not everything that is waited for sends a message
 
     def _read(self, timeout: float) -> None:
         client = self.client
