@@ -110,6 +110,63 @@ def memory(turn: Callable[[int], Any], warm: int, turns: int) -> Any:
     return {"kb": (resident_bytes() - before) / turns / 1024}
 
 
+def sizes(write: Callable[[int], Any], folder: str, turns: list[int]) -> dict[str, Any]:
+    """Bytes on disk, and of the text alone, when so many turns are written."""
+    texts, found, done = Texts(), [], 0
+    for count in turns:
+        for number in range(done, count):
+            write(number)
+        done = count
+        found.append(bytes_below(Path(folder)))
+    return {"bytes": found, "text": [texts.size(count) for count in turns]}
+
+
+def talk_on(turn: Callable[[int], Any], turns: int) -> dict[str, Any]:
+    """Turns, then nothing: the caller kills this process."""
+    for number in range(turns):
+        turn(number)
+    print("talked", flush=True)
+    time.sleep(600)
+    return {}
+
+
+def reopened(turn_in: Callable[[str], Callable[[int], Any]], folder: str, turns: int) -> Any:
+    """Open what is in *folder* and ask on, in a process that has talked before."""
+    other = Path(f"{folder}-other")
+    other.mkdir()
+    turn_in(str(other))(0)
+    result: dict[str, Any] = {}
+    with clock(result):
+        turn_in(folder)(turns)
+    return result
+
+
+class Service:
+    """The model, asked by its own SDK."""
+
+    def __init__(self) -> None:
+        import anthropic
+
+        self._client, self._texts = anthropic.Anthropic(), Texts()
+
+    def __call__(self, messages: list[Any]) -> dict[str, str]:
+        said = self._client.messages.create(model=MODEL, max_tokens=1000, messages=messages)
+        return {"role": "assistant", "content": said.content[0].text}
+
+    def bare(self, number: int) -> None:
+        """The request of a turn, without any system around it."""
+        self([{"role": "user", "content": self._texts.asked(number)}])
+
+    def streamed(self, number: int) -> None:
+        """The same, for systems that stream."""
+        asked = [{"role": "user", "content": self._texts.asked(number)}]
+        said = self._client.messages.create(
+            model=MODEL, max_tokens=1000, messages=asked, stream=True
+        )
+        for _ in said:
+            pass
+
+
 @contextmanager
 def clock(result: dict[str, Any], key: str = "ms") -> Iterator[None]:
     """Put what the block took, in milliseconds, into *result*."""

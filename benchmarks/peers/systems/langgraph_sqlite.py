@@ -10,7 +10,18 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from _work import MODEL, Texts, bytes_below, clock, interleaved, main, memory, timed_nodes
+from _work import (
+    Service,
+    Texts,
+    clock,
+    interleaved,
+    main,
+    memory,
+    reopened,
+    sizes,
+    talk_on,
+    timed_nodes,
+)
 
 TEXTS = Texts()
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "s"}}
@@ -59,20 +70,6 @@ def _canned(messages: list[Any]) -> dict[str, str]:
     return {"role": "assistant", "content": TEXTS.said(len(messages) // 2)}
 
 
-class _Service:
-    def __init__(self) -> None:
-        import anthropic
-
-        self._client = anthropic.Anthropic()
-
-    def __call__(self, messages: list[Any]) -> dict[str, str]:
-        said = self._client.messages.create(model=MODEL, max_tokens=1000, messages=messages)
-        return {"role": "assistant", "content": said.content[0].text}
-
-    def bare(self, number: int) -> None:
-        self([{"role": "user", "content": TEXTS.asked(number)}])
-
-
 def append(folder: str, nodes: int, seconds: float) -> dict[str, Any]:
     return timed_nodes(_Conversation(folder, _canned).turn, nodes, seconds)
 
@@ -88,39 +85,20 @@ def load(folder: str, nodes: int) -> dict[str, Any]:
 
 
 def size(folder: str, turns: list[int]) -> dict[str, Any]:
-    conversation, sizes, done = _Conversation(folder, _canned), [], 0
-    for count in turns:
-        for number in range(done, count):
-            conversation.turn(number)
-        done = count
-        sizes.append(bytes_below(Path(folder)))
-    return {"bytes": sizes, "text": [TEXTS.size(n) for n in turns]}
+    return sizes(_Conversation(folder, _canned).turn, folder, turns)
 
 
 def turn(folder: str, turns: int) -> dict[str, Any]:
-    service = _Service()
+    service = Service()
     return interleaved(service.bare, _Conversation(folder, service).turn, turns)
 
 
 def talk(folder: str, turns: int) -> dict[str, Any]:
-    """Turns, then nothing: the caller kills this process."""
-    conversation = _Conversation(folder, _Service())
-    for number in range(turns):
-        conversation.turn(number)
-    print("talked", flush=True)
-    time.sleep(600)
-    return {}
+    return talk_on(_Conversation(folder, Service()).turn, turns)
 
 
 def go_on(folder: str, turns: int) -> dict[str, Any]:
-    """Open what is in *folder* and ask on, in a process that has talked before."""
-    other = Path(f"{folder}-other")
-    other.mkdir()
-    _Conversation(str(other), _Service()).turn(0)
-    result: dict[str, Any] = {}
-    with clock(result):
-        _Conversation(folder, _Service()).turn(turns)
-    return result
+    return reopened(lambda folder: _Conversation(folder, Service()).turn, folder, turns)
 
 
 def fork(folder: str, nodes: int) -> dict[str, Any]:

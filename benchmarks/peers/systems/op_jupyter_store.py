@@ -6,20 +6,22 @@ Durability: every record is written and fsynced before the call returns; a commi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from _work import (
     MODEL,
     TURN,
+    Service,
     Texts,
-    bytes_below,
     clock,
     interleaved,
     main,
     median_ms,
     memory,
+    reopened,
+    sizes,
+    talk_on,
     timed_nodes,
 )
 
@@ -89,13 +91,7 @@ def load(folder: str, nodes: int) -> dict[str, Any]:
 
 
 def size(folder: str, turns: list[int]) -> dict[str, Any]:
-    written, sizes, done = _Nodes(folder), [], 0
-    for count in turns:
-        for number in range(done, count):
-            written.write(number)
-        done = count
-        sizes.append(bytes_below(Path(folder)))
-    return {"bytes": sizes, "text": [TEXTS.size(n) for n in turns]}
+    return sizes(_Nodes(folder).write, folder, turns)
 
 
 class _Conversation:
@@ -115,42 +111,16 @@ class _Conversation:
         self._agent(TEXTS.asked(number))
 
 
-def _bare() -> Callable[[int], None]:
-    import anthropic
-
-    client = anthropic.Anthropic()
-
-    def bare(number: int) -> None:
-        asked = [{"role": "user", "content": TEXTS.asked(number)}]
-        for _ in client.messages.create(model=MODEL, max_tokens=1000, messages=asked, stream=True):
-            pass
-
-    return bare
-
-
 def turn(folder: str, turns: int) -> dict[str, Any]:
-    return interleaved(_bare(), _Conversation(folder).turn, turns)
+    return interleaved(Service().streamed, _Conversation(folder).turn, turns)
 
 
 def talk(folder: str, turns: int) -> dict[str, Any]:
-    """Turns, then nothing: the caller kills this process."""
-    conversation = _Conversation(folder)
-    for number in range(turns):
-        conversation.turn(number)
-    print("talked", flush=True)
-    time.sleep(600)
-    return {}
+    return talk_on(_Conversation(folder).turn, turns)
 
 
 def go_on(folder: str, turns: int) -> dict[str, Any]:
-    """Open what is in *folder* and ask on, in a process that has talked before."""
-    other = Path(f"{folder}-other")
-    other.mkdir()
-    _Conversation(str(other)).turn(0)
-    result: dict[str, Any] = {}
-    with clock(result):
-        _Conversation(folder).turn(turns)
-    return result
+    return reopened(lambda folder: _Conversation(folder).turn, folder, turns)
 
 
 def fork(folder: str, nodes: int) -> dict[str, Any]:
