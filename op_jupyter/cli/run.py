@@ -9,6 +9,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -115,10 +116,9 @@ def _bind(signature: Signature, texts: Mapping[str, str]) -> dict[str, Any]:
     except InvalidArguments as error:
         parsed: dict[str, Any] = dict(texts)
         for key in {field.partition(".")[0] for field in error.fields} & parsed.keys():
-            try:
+            # What is no JSON either stays text, and is told with what does not fit of it.
+            with suppress(ValueError, RecursionError):
                 parsed[key] = json.loads(texts[key])
-            except ValueError:
-                raise error from None
         return signature.bind(parsed)
 
 

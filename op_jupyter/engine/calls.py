@@ -76,7 +76,8 @@ def end_call(
 ) -> None:
     """Store the end of a turn of one call, if it has none yet."""
     if session.dag.turns[turn.id].status == "running":
-        session.end_call(turn, status_of(error), failure_of(error), end_metadata(progress))
+        failure = failure_of(error, session.recorder.clean)
+        session.end_call(turn, status_of(error), failure, end_metadata(progress))
 
 
 def record_end(error: BaseException | None, record: Callable[[], None]) -> None:

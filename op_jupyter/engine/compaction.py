@@ -35,7 +35,7 @@ from op_jupyter.engine.tool_call import TurnEnd
 from op_jupyter.errors import ContextOverflow, ProviderError, StoreError, UsageError
 from op_jupyter.providers.base import Capabilities
 from op_jupyter.tools.toolset import Toolset
-from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
@@ -149,7 +149,7 @@ async def write_summary(plan: Plan, selection: Selection, limit: int | None = No
             text, usage = await _tried(plan, node, limit)
     except BaseException as error:
         status = "error" if isinstance(error, Exception) else "cancelled"
-        said = {"type": type(error).__name__, "message": message_of(error)}
+        said = {"type": type(error).__name__, "message": stored_message(error, recorder.clean)}
         with contextlib.suppress(StoreError):  # the first cause is on its way up
             recorder.finish(node.id, status=status, metadata={"error": said})
         raise

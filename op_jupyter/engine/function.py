@@ -6,6 +6,7 @@ happened: ``completed``, ``error``, or ``cancelled`` for an interrupt (`engine.i
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -76,14 +77,30 @@ class AgenticFunction(Generic[P, R]):
             return cast("R", self._call_async(args, kwargs))
         with Invocation(self, args, kwargs) as call:
             value = self.function(*call.args, **call.kwargs)
+            self._check_over(value)
             call.returned(value)
             return value
 
     async def _call_async(self, args: Any, kwargs: Any) -> Any:
         with Invocation(self, args, kwargs) as call:
             value = await cast("Awaitable[Any]", self.function(*call.args, **call.kwargs))
+            self._check_over(value)
             call.returned(value)
             return value
+
+    def _check_over(self, value: Any) -> None:
+        """Refuse a call whose code would run only after its end, without docstring and record."""
+        if inspect.iscoroutine(value):
+            value.close()
+            raise ToolDefinitionError(
+                f"{self.name} returned a coroutine, which would run after the call has ended; put "
+                "@agentic_function right above `async def`, below other decorators"
+            )
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise ToolDefinitionError(
+                f"{self.name} returned a generator, which would run after the call has ended; "
+                "return a list instead"
+            )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         to = owner if self._binds == "class" else instance
@@ -159,7 +176,8 @@ def check_function(function: Any, decorator: str) -> None:
         raise ToolDefinitionError(
             f"{decorator} takes a function, not {type(function).__name__}; put it above `def`"
         )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    is_manager = function.__globals__ is vars(contextlib)  # what it makes of a generator
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function) or is_manager:
         raise ToolDefinitionError(
             f"{function.__name__} is a generator, which {decorator} cannot record as one "
             "call; return a list instead"

@@ -34,7 +34,7 @@ from op_jupyter.errors import RecursionLimit, StoreError
 from op_jupyter.store.base import Fill
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.tools.summaries import to_json_value
-from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
 
 TRACEBACK_CHARS: Final = 4_000
-MESSAGE_CHARS: Final = 8_000
 
 
 class Callee(Protocol):
@@ -303,11 +302,11 @@ class Invocation:
 
 def error_told(error: BaseException, clean: Callable[[str], str]) -> Mapping[str, str]:
     """What is recorded of *error*; *clean* takes secrets out."""
-    # Cleaned before it is cut: half a secret would not be known as one.
+    # Cleaned before it is cut, as the message is.
     trace = clean("".join(traceback.format_exception(error)))
     return {
         "type": type(error).__name__,
-        "message": bounded(clean(message_of(error)), MESSAGE_CHARS, MESSAGE_CHARS // 4),
+        "message": stored_message(error, clean),
         "traceback": bounded(trace, 0, TRACEBACK_CHARS),
     }
 

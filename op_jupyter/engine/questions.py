@@ -37,7 +37,7 @@ from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of
 from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.errors import AskTimeout, CannotAsk, StoreError, UsageError, UserDeclined
 from op_jupyter.tools.threads import in_thread
-from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.tools.tracebacks import stored_message
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def _ended(call: Call, node_id: str) -> Iterator[None]:
         recorder = call.frame.session.recorder
         if recorder.store.dag.nodes[node_id].status == "running":
             failed = not was_cancelled(error)
-            said = {"type": type(error).__name__, "message": message_of(error)}
+            said = {"type": type(error).__name__, "message": stored_message(error, recorder.clean)}
             try:
                 recorder.finish(
                     node_id,

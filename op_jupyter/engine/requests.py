@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.compaction import visible_line
 from op_jupyter.core.context_window import (
@@ -38,13 +38,17 @@ from op_jupyter.core.prompt import (
     call_input_to_json,
     render_messages,
 )
+from op_jupyter.core.updates import bounded
 from op_jupyter.errors import StoreError
 from op_jupyter.providers.base import CONVERSATION
-from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
     from op_jupyter.engine.steps import Plan
+
+
+ATTEMPT_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +236,18 @@ class Asked:
     def fail(self, error: BaseException) -> None:
         """Store that there is no answer, and why."""
         is_error = isinstance(error, Exception)
+        recorder = self.plan.session.recorder
         metadata: dict[str, Any] = {
-            "attempts": list(self.attempts),
+            "attempts": self._attempts(),
             "seconds": round(monotonic() - self.started, 3),
         }
         if is_error:
-            metadata["error"] = {"type": type(error).__name__, "message": message_of(error)}
+            metadata["error"] = {
+                "type": type(error).__name__,
+                "message": stored_message(error, recorder.clean),
+            }
         status = "error" if is_error else "cancelled"
-        self.plan.session.recorder.finish(self.node.id, status=status, metadata=metadata)
+        recorder.finish(self.node.id, status=status, metadata=metadata)
 
     def finish(self, done: ResponseDone, label: str) -> Node:
         """Store the answer."""
@@ -249,20 +257,23 @@ class Asked:
             output=message_to_json(done.message),
             name=done.model or self.node.name,
             metadata={
-                **_told(done, self.attempts, monotonic() - self.started, label),
+                **_told(done, self._attempts(), monotonic() - self.started, label),
                 **_conversation(self.plan, done),
             },
         )
 
+    def _attempts(self) -> list[str]:
+        """What is stored of the attempts that failed."""
+        clean = self.plan.session.recorder.clean
+        return [bounded(clean(line), ATTEMPT_CHARS, ATTEMPT_CHARS // 4) for line in self.attempts]
 
-def _told(
-    done: ResponseDone, attempts: Sequence[str], seconds: float, label: str
-) -> dict[str, Any]:
+
+def _told(done: ResponseDone, attempts: list[str], seconds: float, label: str) -> dict[str, Any]:
     said = done.message.text or ", ".join(use.name for use in done.message.tool_uses)
     return {
         "label": (said or label)[:200],
         **_response_attributes(done),
-        "attempts": list(attempts),
+        "attempts": attempts,
         "seconds": round(seconds, 3),
     }
 

@@ -202,7 +202,7 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         "failed",
         "max_model_calls",
         f"no answer after {plan.max_steps} model call{'' if plan.max_steps == 1 else 's'}; "
-        "raise --max-steps or ask for less at once",
+        f"raise {'--max-steps' if plan.spine else 'max_steps='} or ask for less at once",
     )
 
 

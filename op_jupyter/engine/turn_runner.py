@@ -16,7 +16,7 @@ from op_jupyter.core.messages import TextBlock, block_to_json
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.skills import sent_text
 from op_jupyter.core.turn import Outcome, Phase
-from op_jupyter.core.updates import Update, bounded, clip
+from op_jupyter.core.updates import Update, clip
 from op_jupyter.engine.artifacts import metrics_of
 from op_jupyter.engine.compaction import CompactionStart, write_summary
 from op_jupyter.engine.context import current_frame
@@ -32,14 +32,15 @@ from op_jupyter.errors import (
     StoreError,
     TurnFailed,
 )
-from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from op_jupyter.engine.session import AgentSession, TurnStart
 
 log = logging.getLogger(__name__)
 
-MESSAGE_CHARS: Final = 8_000
 COMPACTION: Final = "compaction of the conversation"
 
 
@@ -92,7 +93,9 @@ async def _outcome(
             log.warning("turn %s failed", turn.id, exc_info=True)
         if user is not None and progress.steps == 1 and _is_overflow(error):
             _step_back(session, user)
-        return _ended(progress, "failed", code_of(error), describe_error(error))
+        return _ended(
+            progress, "failed", code_of(error), describe_error(error, session.recorder.clean)
+        )
     return _ended(progress, "completed", None, "")
 
 
@@ -153,7 +156,9 @@ async def _compaction_outcome(
     except Exception as error:  # the end of the line: a turn must always get a final status
         if not isinstance(error, OpenProgramError):
             log.warning("compaction %s failed", turn.id, exc_info=True)
-        return _ended(progress, "failed", code_of(error), describe_error(error))
+        return _ended(
+            progress, "failed", code_of(error), describe_error(error, session.recorder.clean)
+        )
     return _ended(progress, "completed", None, "")
 
 
@@ -230,7 +235,9 @@ def _store_end(
     except StoreError as error:
         if outcome.status != "completed":
             return outcome
-        return _ended(progress, "failed", "persistence_error", describe_error(error))
+        return _ended(
+            progress, "failed", "persistence_error", describe_error(error, session.recorder.clean)
+        )
     return outcome
 
 
@@ -245,20 +252,20 @@ def end_metadata(progress: Progress) -> dict[str, object]:
     }
 
 
-def failure_of(error: BaseException | None) -> dict[str, object] | None:
+def failure_of(
+    error: BaseException | None, clean: Callable[[str], str]
+) -> dict[str, object] | None:
     """The failure of a call's turn that *error* ended; None when it did not fail."""
     if not isinstance(error, Exception):
         return None
     code = error.code if isinstance(error, TurnFailed) else code_of(error)
-    return {"code": code, "message": describe_error(error)}
+    return {"code": code, "message": describe_error(error, clean)}
 
 
-def describe_error(error: BaseException) -> str:
+def describe_error(error: BaseException, clean: Callable[[str], str]) -> str:
     """*error* in a few words; ours already say what to do."""
-    if isinstance(error, OpenProgramError):
-        return error.message
-    said = bounded(message_of(error), MESSAGE_CHARS, MESSAGE_CHARS // 4)
-    return f"{type(error).__name__}: {said}"
+    said = stored_message(error, clean)
+    return said if isinstance(error, OpenProgramError) else f"{type(error).__name__}: {said}"
 
 
 def _finished(outcome: Outcome, seconds: float) -> dict[str, object]:

@@ -102,7 +102,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
             return float(value)
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-    except ValueError:
+    except (ValueError, OverflowError):  # a time zone may be any number
         return None
 
 

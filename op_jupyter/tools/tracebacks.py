@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from op_jupyter.core.updates import bounded
 from op_jupyter.tools.summaries import without_addresses
 
 MESSAGE_CHARS: Final = 2_000
+STORED_CHARS: Final = 8_000
 FIRST_FRAMES: Final = 3
 LAST_FRAMES: Final = 6
 CAUSES: Final = 3
@@ -28,6 +29,14 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 -- the error's own code may raise anything
         return f"<{type(error).__name__} cannot say what is wrong>"
+
+
+def stored_message(error: BaseException, clean: Callable[[str], str]) -> str:
+    """The text of *error* for the store: bounded, and *clean* takes secrets out of it.
+
+    Before it is cut: half a secret would not be known as one.
+    """
+    return bounded(clean(message_of(error)), STORED_CHARS, STORED_CHARS // 4)
 
 
 def short_traceback(error: BaseException, code_file: str = "") -> str:

@@ -135,6 +135,12 @@ def _no_blob(sha256: str) -> bytes:
         ("reviews_to_run.py:classify", [], "review: is missing"),
         ("reviews_to_run.py:classify", ["--arg", "x=1"], "x: there is no such parameter"),
         ("reviews_to_run.py:later", ["--arg", "n=many"], "n: input should be a valid integer"),
+        ("reviews_to_run.py:add", ["--arg", f"numbers={'[' * 60_000}"], "numbers: input should be"),
+        (
+            "reviews_to_run.py:add",
+            ["--arg", "numbers=[1]", "--arg", "point={'x': 1}"],
+            "do not fit add: point: input should be",
+        ),
         ("reviews_to_run.py:later", ["--arg", "n"], "is not NAME=VALUE"),
         ("reviews_to_run.py:later", ["--arg", "n=1", "--arg", "n=2"], "is given twice"),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +30,7 @@ from op_jupyter import (
 )
 from op_jupyter.engine import loop
 from op_jupyter.engine.formats import Picked, settle_async
+from op_jupyter.engine.prompts import prompt_text
 from op_jupyter.engine.runtime import Runtime, to_blocks
 from op_jupyter.errors import (
     ConfigurationError,
@@ -109,6 +113,104 @@ def test_names_of_our_own_are_free_for_the_functions_arguments(store: MemoryStor
             return self
 
         assert named("a") == named(self="a") == "a"
+
+
+def timed(function: Any) -> Any:
+    """A decorator as programs have them: it knows nothing of async code."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+async def later(word: str) -> str:
+    """Answer later."""
+    return await llm.aio(word)
+
+
+def lazily(word: str) -> Any:
+    """Answer when somebody looks."""
+    return (llm(letter) for letter in word)
+
+
+async def lazily_async(word: str) -> Any:
+    """Answer when somebody looks."""
+    return (letter async for letter in agen(word))
+
+
+async def agen(word: str) -> Any:
+    for letter in word:
+        yield letter
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (timed(later), "returned a coroutine, which would run after .* right above `async def`"),
+        (lazily, "returned a generator, which would run after .* return a list"),
+        (timed(timed(lazily)), "returned a generator"),
+        (lazily_async, "returned a generator"),
+    ],
+)
+def test_a_function_whose_code_would_run_after_its_call_says_so(
+    store: MemoryStore, function: Any, said: str
+) -> None:
+    decorated = agentic_function(function)
+    with in_session(store) as handle:
+        with pytest.raises(ToolDefinitionError, match=said):
+            value = decorated("word")
+            asyncio.run(value)
+        (node,) = handle.agent.dag
+    assert node.status == "error"
+
+
+def test_decorators_on_either_side_of_a_function_leave_the_docstring_rule_whole(
+    store: MemoryStore,
+) -> None:
+    provider = ScriptedProvider(default=lambda request: reply("so"))
+    with session_context("s1", store=store, runtime=Runtime(provider=provider)):
+        assert asyncio.run(timed(agentic_function(later))("word")) == "so"
+        assert agentic_function(timed(anything_asked))("{x} %s") == "so"
+        assert functools.partial(agentic_function(anything_asked), "{x} %s")() == "so"
+    prompts = [prompt_text(request) for request in provider.requests]
+    assert "Answer later." in prompts[0]
+    assert all("Ask {x} and {{y}}, 100 %s." in prompt for prompt in prompts[1:])
+
+
+def anything_asked(x: str) -> str:
+    """Ask {x} and {{y}}, 100 %s."""
+    return llm(x)
+
+
+def test_a_context_manager_is_a_generator_too() -> None:
+    with pytest.raises(ToolDefinitionError, match="is a generator"):
+
+        @agentic_function
+        @contextlib.contextmanager
+        def around() -> Iterator[str]:
+            """Be around something."""
+            yield llm("before")
+
+
+LONG = 1_000_000
+
+
+@pytest.mark.parametrize("fails", [ValueError, ConnectionError], ids=["theirs", "a provider's"])
+def test_an_error_message_without_end_is_stored_in_short_and_raised_whole(
+    store: MemoryStore, fails: type[Exception]
+) -> None:
+    def model(content: Any) -> str:
+        raise fails("x" * LONG)
+
+    with session_context("s1", store=store, runtime=Runtime(call=model, max_retries=1)) as handle:
+        with pytest.raises(Exception, match="xxxx") as caught:
+            agentic_function(anything_asked)("why?")
+        stored = [*handle.agent.dag, *handle.agent.dag.turns.values()]
+    assert len(str(caught.value)) >= LONG
+    assert {record.status for record in stored} == {"error", "failed"}
+    assert max(len(repr(record)) for record in stored) < 40_000
 
 
 @pytest.mark.parametrize("wrap", [agentic_function, traced])

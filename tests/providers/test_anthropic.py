@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import subprocess
 import sys
 from contextlib import aclosing, asynccontextmanager
@@ -564,7 +565,17 @@ async def test_a_refusal_is_an_error_with_its_category(fake):
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [({"retry-after": "7"}, 7), ({"retry-after-ms": "250"}, 0.25), ({"retry-after": "soon"}, None)],
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "9" * 400}, math.inf),
+        ({"retry-after-ms": "-5"}, 0),
+        ({"retry-after-ms": "nan"}, 0),
+        ({"retry-after": "Mon, 01 Jan 2001 00:00:00 GMT"}, 0),
+        ({"retry-after": "Mon, 01 Jan 2099 00:00:00 +" + "9" * 20}, None),
+    ],
 )
 async def test_the_wait_that_the_service_asks_for_is_told(fake, header, seconds):
     _, error = await failure(fake, Reply(status=429, headers=header))
