@@ -2,7 +2,7 @@
 
 A record is one line of canonical JSON with a CRC-32 of what stands before it as its last
 member.  Its members: ``kind``, ``seq`` (a Lamport counter over the whole session), ``v``
-(format version), and by kind
+(format version, see `store.formats`), and by kind
 
 ``enter``       node {...}; head: the branch whose tip it becomes
 ``update``      id, set {fields filled in later}
@@ -28,13 +28,14 @@ from typing import Any, Final, TypeAlias
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import FormatTooNew, GraphError, StoreError
+from op_jupyter.store import formats
 
-FORMAT: Final = 1
+FORMAT: Final = formats.FORMAT
 BLOB_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 200
 PREVIEW_CHARS: Final = 200
 
-Record: TypeAlias = dict[str, Any]
+Record: TypeAlias = formats.Record
 ReadBlob: TypeAlias = Callable[[str], bytes]
 
 
@@ -263,17 +264,26 @@ def decode(line: bytes) -> Record:
         known = kind in _FOLD
     except (ValueError, StopIteration, RecursionError, KeyError, TypeError) as exc:
         raise BadRecord("it is not one of our records") from exc
-    if type(version) is not int or type(seq) is not int or seq < 1:
-        raise BadRecord("its version or seq is not a number")
-    if version > FORMAT:
-        raise FormatTooNew(
-            f"the session was written in format {version}, and this version of op-jupyter reads "
-            f"up to format {FORMAT}; install a newer version",
-            version=version,
-        )
+    if type(version) is not int or version < 1 or type(seq) is not int or seq < 1:
+        raise BadRecord("its version or seq is not a number from 1")
+    check_format(version, "the session")
     if not known:
         raise BadRecord(f"its kind {kind!r:.60} is unknown")
     return record
+
+
+def check_format(version: int, what: str) -> None:
+    """Refuse what a newer version wrote.
+
+    Raises:
+        FormatTooNew: it did; names both formats.
+    """
+    if version > FORMAT:
+        raise FormatTooNew(
+            f"{what} was written in format {version}, and this version of op-jupyter reads "
+            f"up to format {FORMAT}; install a newer version",
+            version=version,
+        )
 
 
 def _parse(data: bytes) -> Any:
@@ -285,9 +295,26 @@ def _parse(data: bytes) -> Any:
 
 
 def make_whole(record: Record, read_blob: ReadBlob) -> Record:
-    """*record* with its large values put back in."""
-    if "blobs" not in record:
-        return record
+    """*record* with its large values put back in, as it would be written today."""
+    if "blobs" in record:
+        _put_back(record, read_blob)
+    version = record["v"]
+    return record if version == FORMAT else as_of_today(record, version)
+
+
+def as_of_today(record: Record, version: int) -> Record:
+    """A whole *record* of format *version* as it would be written today.
+
+    Raises:
+        BadRecord: it is not what its format has.
+    """
+    try:
+        return formats.brought_up_to_date(record, version)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise BadRecord(f"it is not as format {version} has it") from exc
+
+
+def _put_back(record: Record, read_blob: ReadBlob) -> None:
     try:
         body = next(record[b] for b in _MEMBERS if b in record)
         for name, blob in record["blobs"].items():
@@ -295,7 +322,6 @@ def make_whole(record: Record, read_blob: ReadBlob) -> Record:
             body[name] = data.decode() if blob["type"] == "text/plain" else _parse(data)
     except (ValueError, StopIteration, RecursionError, KeyError, TypeError, AttributeError) as exc:
         raise BadRecord("its large values are not as it says") from exc
-    return record
 
 
 # --- folding ----------------------------------------------------------------------------

@@ -71,7 +71,8 @@ class Examined:
     """A session, looked at.
 
     Attributes:
-        format: of its records; None: nothing could be read.
+        format: the newest of its records; None: nothing could be read.
+        older: records of older formats, which are brought up to date whenever they are read.
         holder: who has it open for writing now, or "".
     """
 
@@ -80,6 +81,7 @@ class Examined:
     turns: int = 0
     nodes: int = 0
     format: int | None = None
+    older: int = 0
     holder: str = ""
 
     @property
@@ -113,7 +115,13 @@ def examined_text(examined: Examined, repaired: Sequence[Finding] = (), folder: 
 def _size(examined: Examined) -> str:
     if examined.format is None:
         return "nothing could be read"
-    return f"{examined.turns} turns, {examined.nodes} nodes, format {examined.format}"
+    size = f"{examined.turns} turns, {examined.nodes} nodes, format {examined.format}"
+    if examined.older:
+        size += (
+            f"; {examined.older} records of an older format than {codec.FORMAT}, brought up to "
+            "date when they are read and kept as they are"
+        )
+    return size
 
 
 def _remedy(finding: Finding) -> str:
@@ -185,12 +193,14 @@ class Doctor:
             findings += self._objects(repository)
         if not holder and not loaded.damages:
             findings += self._behind(loaded, folder, repository)
+        versions = [record["v"] for _, _, _, record in loaded.records]
         return Examined(
             self._session_id,
             tuple(findings),
             turns=len(loaded.dag.turns),
             nodes=len(loaded.dag),
-            format=max((record["v"] for _, _, _, record in loaded.records), default=codec.FORMAT),
+            format=max(versions, default=codec.FORMAT),
+            older=sum(version < codec.FORMAT for version in versions),
             holder=str(holder or ""),
         )
 
@@ -378,7 +388,8 @@ class Doctor:
             yield Finding("behind", f"{many} of the journal not committed", "commits", late[0])
         else:
             yield from self._refs(loaded, repository)
-        if self._stated() != meta_json(loaded.dag):
+        # The number of an older format is no mistake: the next writer tells today's.
+        if self._stated() not in [meta_json(loaded.dag, n + 1) for n in range(codec.FORMAT)]:
             told = f"{META} is not what the journal says"
             yield Finding("behind", told, "makes it again", path=META)
 

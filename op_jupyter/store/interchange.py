@@ -18,7 +18,6 @@ from typing import Any, Final
 from op_jupyter.core.graph import MAIN, Dag
 from op_jupyter.core.nodes import Turn, check_session_id
 from op_jupyter.errors import (
-    FormatTooNew,
     InvalidSessionId,
     OpenProgramError,
     StoreError,
@@ -143,11 +142,21 @@ def _read_document(path: Path) -> tuple[str, list[Record]]:
             f"{path} is no exported session; `op-jupyter export ID --format json` makes one"
         )
     version, records = document.get("format"), document.get("records")
-    if isinstance(version, int) and version > codec.FORMAT:
-        raise FormatTooNew(f"{path} was written in format {version}; install a newer version")
+    if type(version) is not int or version < 1:
+        raise UsageError(f"{path} does not say in which format it was written")
+    codec.check_format(version, str(path))
     if not isinstance(records, list) or len(records) > MAX_RECORDS:
         raise UsageError(f"{path} holds no list of at most {MAX_RECORDS:,} records")
-    return str(document.get("session_id", "")), records
+    return str(document.get("session_id", "")), _as_of_today(path, records, version)
+
+
+def _as_of_today(path: Path, records: Sequence[Any], version: int) -> list[Record]:
+    if version == codec.FORMAT:
+        return list(records)
+    try:
+        return [codec.as_of_today(dict(record), version) for record in records]
+    except (BadRecord, TypeError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: {error}; nothing was imported") from error
 
 
 def _refuse(word: str) -> Any:

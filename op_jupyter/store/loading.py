@@ -140,7 +140,8 @@ class Loaded:
     Attributes:
         dag: folded from every record that fits.
         segments: where the records were.
-        records: all of them, in order, with the segment of each.
+        records: all of them, in order, with the segment of each; whole and as of today where
+            they fit.
         damages: what did not fit, or was no record.
     """
 
@@ -162,9 +163,11 @@ def load(session_id: str, folder: Folder) -> Loaded:
     records = [record for segment in segments for record in segment.records]
     records.sort(key=lambda entry: entry[:3])
     loaded = Loaded(Dag(session_id), segments, records, [d for s in segments for d in s.damages])
-    for _, path, offset, record in records:
+    for index, (seq, path, offset, record) in enumerate(records):
         try:
-            codec.fold(loaded.dag, codec.make_whole(record, folder.read_blob))
+            whole = codec.make_whole(record, folder.read_blob)
+            codec.fold(loaded.dag, whole)
+            records[index] = seq, path, offset, whole
         except (BadRecord, OSError) as exc:
             loaded.damages.append(Damage(path, offset, str(exc)))
     return loaded

@@ -57,12 +57,12 @@ def summarise(dag: Dag) -> SessionInfo:
     )
 
 
-def meta_json(dag: Dag) -> bytes:
+def meta_json(dag: Dag, version: int = codec.FORMAT) -> bytes:
     """The text of ``meta.json``: what a list shows, and what a person wants to know."""
     info = summarise(dag)
     said = {
         **dag.meta,
-        "format": codec.FORMAT,
+        "format": version,
         "id": info.id,
         "title": info.title,
         "source": info.source,

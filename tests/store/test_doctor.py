@@ -11,6 +11,7 @@ import pytest
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import SessionLocked, UnknownSession
+from op_jupyter.store import codec
 from op_jupyter.store.doctor import Examined
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.contracts import picture
@@ -63,7 +64,7 @@ def said(examined: Examined) -> list[tuple[str, bool]]:
 def test_a_healthy_session_has_nothing(store: SessionStore) -> None:
     examined = examine(store)
     assert (examined.findings, examined.turns, examined.nodes) == ((), 3, 3)
-    assert (examined.format, examined.holder) == (1, "")
+    assert (examined.format, examined.older, examined.holder) == (codec.FORMAT, 0, "")
 
 
 def test_a_session_that_is_not_there_is_an_error(store: SessionStore) -> None:
@@ -190,7 +191,7 @@ def test_a_session_that_is_open_is_not_sick_and_not_mended(store: SessionStore) 
 def test_a_newer_format_is_named(store: SessionStore) -> None:
     path = segment(store, 3)
     lines = path.read_bytes().split(b"\n")
-    body = lines[0][: lines[0].rindex(b',"crc"')].replace(b'"v":1', b'"v":7')
+    body = lines[0][: lines[0].rindex(b',"crc"')].replace(b'"v":%d' % codec.FORMAT, b'"v":7')
     lines[0] = b'%b,"crc":"%08x"}' % (body, zlib.crc32(body))
     path.write_bytes(b"\n".join(lines))
     examined = examine(store)
