@@ -45,6 +45,11 @@ class FileState:
         mine = (self.kind, self.mode, self.sha256, self.size, self.target)
         return mine == (other.kind, other.mode, other.sha256, other.size, other.target)
 
+    def holds(self, other: FileState) -> bool:
+        """Whether it is a file of the content of *other*."""
+        mine = (self.kind, self.sha256, self.size)
+        return bool(self.sha256) and mine == (other.kind, other.sha256, other.size)
+
     @property
     def can_be_restored(self) -> bool:
         """Whether everything is known that it takes to make it again."""

@@ -208,7 +208,7 @@ def _examine(call: GateCall, places: Places) -> _Findings:
         elif words := _path_words(use, places):
             by_line.setdefault(touch.line, []).append(words)
     lines = {line: _and(dict.fromkeys(words)) for line, words in sorted(by_line.items())}
-    sentences = [f"It {words}." for _, words in dangerous]
+    sentences = _path_sentences(dangerous, places)
     sentences += [f"Line {line} {words}." for line, words in lines.items()]
     return _Findings(
         _protected_sentence(protected, places),
@@ -244,6 +244,15 @@ def _path_words(use: PathUse, places: Places) -> str:
     if tier is Tier.OUTSIDE:
         return f"writes outside the workspace: {shown}"
     return ""
+
+
+def _path_sentences(dangerous: Sequence[tuple[PathUse, str]], places: Places) -> list[str]:
+    """One for each path; of very many, for all credentials and some of the others."""
+    named = [words for use, words in dangerous if tier_of(use, places) is Tier.CREDENTIAL]
+    others = [words for use, words in dangerous if tier_of(use, places) is not Tier.CREDENTIAL]
+    more = len(others) - _MOST_NAMED
+    sentences = [f"It {words}." for words in (*named, *others[:_MOST_NAMED])]
+    return [*sentences, f"It does the like to {more} more paths."] if more > 0 else sentences
 
 
 def _protected_sentence(protected: Sequence[PathUse], places: Places) -> str:
@@ -381,6 +390,9 @@ def _way(rule: str) -> str:
 
 
 _LONGEST_RULE_SHOWN: Final = 200
+_MOST_NAMED: Final = 20
+"""Paths that a card has a sentence on, when a call touches very many."""
+_MOST_TOUCHES: Final = 60
 
 
 def build_request(
@@ -403,10 +415,16 @@ def build_request(
         mode=mode,
         rule=verdict.rule_text,
         dangers=verdict.dangers,
-        touches=tuple(dict.fromkeys(places.show(use.real) for use in call.paths)),
+        touches=_touches(call, places),
         display=_display(call, verdict, places),
         undo=call.undo,
     )
+
+
+def _touches(call: GateCall, places: Places) -> tuple[str, ...]:
+    shown = tuple(dict.fromkeys(places.show(use.real) for use in call.paths))
+    more = len(shown) - _MOST_TOUCHES
+    return shown if more <= 0 else (*shown[:_MOST_TOUCHES], f"… and {more} more")
 
 
 def _display(call: GateCall, verdict: Verdict, places: Places) -> Mapping[str, Any]:

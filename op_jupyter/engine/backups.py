@@ -106,13 +106,13 @@ class Backups:
 
     def _keep_files(self, node_id: str, paths: Iterable[Path]) -> Taken:
         states: dict[Path, FileState] = {}
+        seen: dict[Path, Seen] = {}
         for path in paths:
             for folder in absent_folders(path):
                 states[folder] = ABSENT
-            seen = self._look(path)
-            if seen.content is not None:
-                self._keep({seen.state.sha256: seen.content})
-            states[path] = self._located(seen.state)
+            seen[path] = self._look(path)
+        self._keep({s.state.sha256: s.content for s in seen.values() if s.content is not None})
+        states |= {path: self._located(found.state) for path, found in seen.items()}
         steps = [Step(str(path), state, None) for path, state in states.items()]
         self.recorder.note(node_id, backup={"before": steps_to_json(steps)})
         return Taken(states)

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,7 @@ from op_jupyter.errors import (
     UsageError,
 )
 from op_jupyter.tools.backup_files import make, remove, state_of
-from op_jupyter.tools.disk import ToolFailure
+from op_jupyter.tools.disk import ToolFailure, open_to_read
 from op_jupyter.tools.threads import in_thread
 
 if TYPE_CHECKING:
@@ -119,15 +119,27 @@ async def undo_calls(
     if conflicts and not force:
         listed = "; ".join(f"{show(Path(path))}: {why}" for path, why in conflicts.items())
         raise FilesChanged(f"nothing was put back: {listed}", paths=tuple(conflicts))
-    able = [r for r in due if r.target.can_be_restored]
-    notes = [f"{show(Path(r.path))}: {_unable(r.target)}" for r in due if r not in able]
+    able, notes = [], []
+    for r in due:
+        if why := _unable(r.target, now[r.path], now.values()):
+            notes.append(f"{show(Path(r.path))}: {why}")
+        else:
+            able.append(r)
     if not able:
         return Undone(notes=tuple(notes))
     return await _Undoing(session, able, now, notes).run(ask=ask)
 
 
-def _unable(target: FileState) -> str:
-    return f"its old content was not kept, because {target.why or 'it is no regular file'}"
+def _unable(target: FileState, now: FileState, present: Iterable[FileState]) -> str:
+    """Why a path cannot become *target*, or nothing.
+
+    What was not kept may still be *present*, where it was moved to.
+    """
+    if not target.can_be_restored and not any(state.holds(target) for state in present):
+        return f"its old content was not kept, because {target.why or 'it is no regular file'}"
+    if now.kind == "file" and not now.sha256:
+        return f"it is not taken away, as it could not be brought back: {now.why}"
+    return ""
 
 
 def _steps(session: AgentSession, node: Node) -> Iterable[Step]:
@@ -276,7 +288,10 @@ class _Undoing:
             target = self._due[path]
             if target.kind != "absent":
                 self._check(path, gone=True)
-                make(path, target, contents[path])
+                make(path, _writable(target), contents[path])
+        for path in deepest_first:
+            if self._due[path].kind == "folder":
+                make(path, self._due[path], b"")
 
     def _check(self, path: Path, *, gone: bool = False) -> None:
         """Refuse when the file changed since it was asked about."""
@@ -288,11 +303,22 @@ class _Undoing:
     def _content(self, state: FileState) -> bytes:
         if state.kind != "file":
             return b""
+        if not state.blob:
+            return self._standing(state)
         if state.blob not in self._blobs:  # many files may be in one
             self._blobs[state.blob] = self._session.store.read_blob(state.blob)
         content = self._blobs[state.blob][state.offset : state.offset + state.size]
         if hashlib.sha256(content).hexdigest() != state.sha256:
             raise CorruptRecord("the content that was kept is damaged", path="", offset=0)
+        return content
+
+    def _standing(self, state: FileState) -> bytes:
+        """The content of *state*, which was not kept, from where it stands now."""
+        place = next(path for path, now in self._now.items() if now.holds(state))
+        with open_to_read(place) as file:
+            content = file.read(state.size + 1)
+        if hashlib.sha256(content).hexdigest() != state.sha256:
+            raise ToolFailure(f"{self._places.show(place)} was changed meanwhile")
         return content
 
     def _diff(self) -> str:
@@ -309,6 +335,9 @@ class _Undoing:
 
     def _diff_of(self, path: Path, target: FileState) -> str:
         shown, now = self._places.show(path), self._now[path]
+        moved = target.kind == "absent" and any(now.holds(t) for t in self._due.values())
+        if moved or not target.can_be_restored:  # its content stays, and may be a secret
+            return f"… {shown}: moved back\n"
         try:
             old = "" if now.kind != "file" else path.read_bytes().decode("utf-8")
             new = self._content(target).decode("utf-8")
@@ -327,6 +356,11 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
+
+
+def _writable(target: FileState) -> FileState:
+    """*target*, of a folder such that what was in it can be put into it."""
+    return replace(target, mode=target.mode | 0o700) if target.kind == "folder" else target
 
 
 def _words(state: FileState) -> str:

@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -88,6 +88,18 @@ class Files:
                 "nothing was touched"
             )
         return real
+
+    def check_below(self, entry: Path, inner: Iterable[Path]) -> None:
+        """Refuse when one of the paths *inner*, below *entry*, came after the permission.
+
+        Raises:
+            ToolFailure: it is not what the permission speaks of.
+        """
+        for path in (entry / name for name in inner):
+            if not self._permitted(path, path):
+                raise ToolFailure(
+                    f"{self.show(path)} is not what the permission speaks of; nothing was touched"
+                )
 
     def show(self, path: Path) -> str:
         """*path* as the model should call it."""
@@ -243,15 +255,17 @@ def delete_entry(path: Path) -> None:
 
 
 def move_entry(source: Path, target: Path) -> None:
-    """Move a file or a link (never what it leads to) to a free place; folders are made.
+    """Move a file, a folder or a link (never what it leads to) to a free place; folders are made.
 
     Raises:
-        ToolFailure: the place is taken, it is a folder, or on another disk.
+        ToolFailure: the place is taken, in the folder itself, or on another disk.
         OSError: there is none, or the disk refused.
     """
+    if source in target.parents:
+        raise ToolFailure(f"{target} is in {source.name} itself; nothing was moved")
+    with open_folder(source.parent) as old:
+        _mode_of(old, source)
     with open_folder(source.parent) as old, open_folder(target.parent, create=True) as new:
-        if stat.S_ISDIR(_mode_of(old, source)):
-            raise ToolFailure(f"{source.name} is a folder; move its files one by one")
         with contextlib.suppress(FileNotFoundError):
             os.stat(target.name, dir_fd=new, follow_symlinks=False)
             raise ToolFailure(f"there is a {target.name} already; nothing was moved")

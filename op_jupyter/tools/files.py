@@ -35,6 +35,7 @@ from op_jupyter.tools.disk import (
 from op_jupyter.tools.gate import real_path
 from op_jupyter.tools.schema import Signature, read_signature
 from op_jupyter.tools.threads import in_thread
+from op_jupyter.tools.trees import inner_paths
 
 TIMEOUT: Final = 60.0
 SEARCH_SECONDS: Final = 20.0
@@ -313,21 +314,36 @@ class MoveFile(_FileTool):
         super().__init__("move_file", _move_file)
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
-        """The two places, neither followed if it is a link."""
-        places = (named_path(arguments[name], workspace) for name in ("path", "to"))
-        return CallDescription(entries_written=tuple(places))
+        """The two places, and of a folder everything in it; no link is followed.
+
+        Raises:
+            ToolFailure: there is more in the folder than one call moves.
+            OSError: it cannot be looked into.
+        """
+        places = [named_path(arguments[name], workspace) for name in ("path", "to")]
+        real = real_path(places[0].parent) / places[0].name
+        inner = inner_paths(real)
+        return CallDescription(
+            entries_written=(*places, *(place / name for place in places for name in inner))
+        )
 
 
 def _move_file(files: Files, path: str, to: str) -> str:
-    """Move or rename a file. What is at the new place is never replaced.
+    """Move or rename a file or a folder. What is at the new place is never replaced.
 
     Args:
-        path: the file, relative to the workspace, or absolute; a link is moved itself.
+        path: relative to the workspace, or absolute; a link is moved itself.
         to: its new path. Folders are made as needed.
     """
     source, target = files.resolve_entry(path), files.resolve_entry(to)
+    if real_path(files.workspace).is_relative_to(source):
+        raise ToolFailure(f"{path} holds the workspace itself; nothing was moved")
+    inner = inner_paths(source)
+    for place in (source, target):
+        files.check_below(place, inner)
     move_entry(source, target)
-    return f"moved {files.show(source)} to {files.show(target)}"
+    much = f" with {len(inner)} files and folders in it" if inner else ""
+    return f"moved {files.show(source)}{much} to {files.show(target)}"
 
 
 class DeleteFile(_FileTool):

@@ -77,6 +77,10 @@ def work(session: AgentSession, tmp_path: Path) -> Path:
     (folder / "src" / "b.txt").write_text("b")
     (folder / "link").symlink_to("a.txt")
     (folder / "dangling").symlink_to("nowhere")
+    (folder / "tree" / "inner" / "empty").mkdir(parents=True)
+    (folder / "tree" / "inner").chmod(0o500)
+    (folder / "tree" / "inner" / "x.bin").write_bytes(b"\xff\0")
+    (folder / "tree" / "inner" / "up").symlink_to("../../a.txt")
     return folder
 
 
@@ -115,6 +119,9 @@ EVERYTHING = [
     call("move_file", {"path": "run.sh", "to": "bin/run.sh"}),
     call("move_file", {"path": "large.bin", "to": "big/large.bin"}),
     call("move_file", {"path": "dangling", "to": "moved-link"}),
+    call("move_file", {"path": "tree", "to": "far/away/tree"}),
+    call("delete_file", {"path": "far/away/tree/inner/empty"}),
+    call("move_file", {"path": "far/away/tree/inner", "to": "inner"}),
     call("delete_file", {"path": "binary.bin"}),
     call("delete_file", {"path": "latin.txt"}),
     call("delete_file", {"path": "src/b.txt"}),
@@ -417,6 +424,48 @@ def test_a_file_that_is_too_large_is_not_kept_and_that_is_said(
     turn_id = do(session, call("move_file", {"path": "huge", "to": "moved"}))
     undone = undo(session, turn_id, force=True)
     assert "larger than 64 MB" in undone.notes[0]
+
+
+def test_what_is_too_large_to_be_kept_is_never_taken_away(
+    session: AgentSession, work: Path
+) -> None:
+    with (work / "huge").open("wb") as file:
+        file.truncate(FILE_BYTES + 1)
+    turn_id = do(session, call("move_file", {"path": "huge", "to": "moved"}))
+    assert "not taken away" in told(undo(session, turn_id, force=True))
+    assert (work / "moved").stat().st_size == FILE_BYTES + 1
+
+
+def test_a_moved_secret_is_put_back_though_it_is_not_kept(
+    session: AgentSession, work: Path
+) -> None:
+    (work / "settings").mkdir()
+    (work / "settings" / ".env").write_text("TOKEN=hunter2")
+    before = picture(work)
+    moved = [
+        call("move_file", {"path": "settings", "to": "conf"}),
+        call("move_file", {"path": "conf/.env", "to": "conf/env.txt"}),
+    ]
+    turn_id = do(session, *moved)
+    asker = ScriptedAsker([ALLOW])
+    session.asker = asker
+    assert undo(session, turn_id, ask=True).notes == ()
+    assert picture(work) == before
+    assert "hunter2" not in str(asker.requests[0].to_json()) and "moved back" in str(
+        asker.requests[0].display
+    )
+    undo(session, last_change(session) or "")
+    assert (work / "conf" / "env.txt").read_text() == "TOKEN=hunter2"
+
+
+def test_a_folder_in_which_somebody_put_a_file_since_is_left_with_it(
+    session: AgentSession, work: Path
+) -> None:
+    turn_id = do(session, call("move_file", {"path": "src", "to": "lib"}))
+    (work / "lib" / "mine.txt").write_text("mine")
+    assert undo(session, turn_id).notes == ("lib: the folder holds other files",)
+    assert (work / "lib" / "mine.txt").read_text() == "mine"
+    assert (work / "src" / "b.txt").read_text() == "b"
 
 
 def test_a_file_that_code_did_not_change_is_kept_once(session: AgentSession, work: Path) -> None:

@@ -30,6 +30,7 @@ from op_jupyter.tools.files import (
 )
 from op_jupyter.tools.gate import gate_call, places_of
 from op_jupyter.tools.toolset import Toolset
+from op_jupyter.tools.trees import BYTES, ENTRIES
 
 
 class Desk:
@@ -225,6 +226,66 @@ async def test_a_link_itself_is_moved_or_deleted_and_never_what_it_leads_to(desk
     assert (desk.workspace / "other").is_symlink()
     assert await desk.use(DeleteFile(), path="other") == ("succeeded", "deleted other")
     assert target.read_text() == "kept"
+
+
+async def test_a_folder_is_moved_with_all_that_is_in_it(desk: Desk) -> None:
+    desk.put("src/deep/a.bin", b"\xff\0").chmod(0o640)
+    (desk.workspace / "src/deep/link").symlink_to(desk.outside)
+    (desk.workspace / "src/empty").mkdir(mode=0o700)
+    said = await desk.use(MoveFile(), path="src", to="new/lib")
+    assert said == ("succeeded", "moved src with 4 files and folders in it to new/lib")
+    moved = desk.workspace / "new/lib"
+    assert (moved / "deep/a.bin").read_bytes() == b"\xff\0"
+    assert os.readlink(moved / "deep/link") == str(desk.outside)
+    assert stat.S_IMODE((moved / "empty").stat().st_mode) == 0o700
+    assert sorted(p.name for p in desk.workspace.iterdir()) == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"path": "src", "to": "src/deep/down"}, "is in src itself"),
+        ({"path": "src", "to": "b"}, "there is a b already"),
+        ({"path": ".", "to": "../elsewhere"}, "holds the workspace itself"),
+        ({"path": "../work", "to": "../elsewhere"}, "holds the workspace itself"),
+        ({"path": "none", "to": "made/none"}, "No such file"),
+    ],
+)
+async def test_a_folder_that_cannot_be_moved_stays_and_no_folder_is_made(
+    desk: Desk, arguments: dict[str, Any], words: str
+) -> None:
+    desk.put("src/a.py")
+    (desk.workspace / "b").mkdir()
+    state, text = await desk.use(MoveFile(), **arguments)
+    assert (state, words in text) == ("failed", True), text
+    assert sorted(str(p.relative_to(desk.workspace)) for p in desk.workspace.rglob("*")) == [
+        *("b", "src", "src/a.py")
+    ]
+
+
+def test_a_folder_that_holds_too_much_is_not_moved(desk: Desk) -> None:
+    for number in range(ENTRIES):
+        desk.put(f"many/{number}")
+    told = MoveFile().describe({"path": "many", "to": "more"}, desk.workspace)
+    assert len(told.entries_written) == 2 * (1 + ENTRIES)
+    desk.put("many/one more")
+    with pytest.raises(ToolFailure, match="many holds more than 500 files and folders or 64 MB"):
+        MoveFile().describe({"path": "many", "to": "more"}, desk.workspace)
+    with desk.put("large/file").open("wb") as file:
+        file.truncate(BYTES + 1)
+    with pytest.raises(ToolFailure, match="large holds more than"):
+        MoveFile().describe({"path": "large", "to": "more"}, desk.workspace)
+    Path(os.fsdecode(bytes(desk.put("odd/a").parent) + b"/\xff")).touch()
+    with pytest.raises(ToolFailure, match="a name that is not UTF-8"):
+        MoveFile().describe({"path": "odd", "to": "more"}, desk.workspace)
+
+
+async def test_a_folder_into_which_something_came_after_the_permission_stays(desk: Desk) -> None:
+    desk.put("src/a.py")
+    came = lambda: desk.put("src/.env", "TOKEN=1")  # noqa: E731
+    state, text = await desk.use(MoveFile(), came, path="src", to="new")
+    assert (state, "src/.env is not what the permission speaks of" in text) == ("failed", True)
+    assert not (desk.workspace / "new").exists()
 
 
 @pytest.mark.parametrize(

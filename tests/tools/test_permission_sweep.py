@@ -155,6 +155,28 @@ def file_cases(world: World) -> Iterator[Case]:
                 yield Case(f"{name} to {kind}", tool, arguments, expected, tuple(exact))
 
 
+def folder_cases(world: World) -> Iterator[Case]:
+    """Everything in a folder that is moved is judged, where it is and where it goes."""
+    tool = next(tool for tool in file_tools() if tool.spec.name == "move_file")
+    inner = {
+        "workspace": "plain/deep/a.txt",
+        "secrets": "settings/deep/.env",
+        "credentials": "keys/deep/id_rsa",
+        "sensitive": "project/.git/config",
+        "protected": "hooked/.git/hooks/pre-commit",
+    }
+    for kind, name in inner.items():
+        (world.workspace / name).parent.mkdir(parents=True)
+        (world.workspace / name).touch()
+        top = Path(name).parts[0]
+        below = [path.relative_to(world.workspace) for path in (world.workspace / top).rglob("*")]
+        paths = [Path(top), *below]
+        exact = [f"move_file({path})" for path in paths]
+        exact += [f"move_file({Path('new', *path.parts[1:])})" for path in paths]
+        arguments = {"path": top, "to": "new"}
+        yield Case(f"move_file of {kind}", tool, arguments, WRITING[kind], tuple(exact))
+
+
 def code_cases(world: World) -> Iterator[Case]:
     outside, protected = world.paths["outside"], world.paths["protected"]
     scripts = {
@@ -202,7 +224,12 @@ def rules_for(case: Case, which: str) -> list[Any]:
 
 
 def test_every_cell_of_the_table_is_answered_as_it_says(world: World) -> None:
-    cases = [*file_cases(world), *code_cases(world), *other_cases(world)]
+    cases = [
+        *file_cases(world),
+        *folder_cases(world),
+        *code_cases(world),
+        *other_cases(world),
+    ]
     wrong: list[str] = []
     asked = 0
     for case, (index, mode), which, interactive, everything in product(
