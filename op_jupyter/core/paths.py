@@ -100,7 +100,12 @@ def looks_like_credentials(path: PurePath) -> bool:
 _HOME_NAMES: Final = frozenset({"~", "$HOME", "${HOME}"})
 _HARMLESS_ENDINGS: Final = (".example", ".sample", ".template", ".dist")
 
-_SENSITIVE_FOLDERS: Final = frozenset({".git", ".vscode", ".idea", ".ipython", ".jupyter"})
+_SENSITIVE_FOLDERS: Final = frozenset(
+    {
+        *(".git", ".vscode", ".idea", ".ipython", ".jupyter"),
+        *("site-packages", "dist-packages", ".venv"),
+    }
+)
 """What is inside runs by itself, or configures what runs."""
 
 _SENSITIVE_FILES: Final = frozenset(

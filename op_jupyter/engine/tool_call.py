@@ -26,6 +26,7 @@ from op_jupyter.core.updates import Update, bounded, clip
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.context import Frame, executing
 from op_jupyter.engine.gate import Judged, Permit, ask_permission, judge
+from op_jupyter.engine.libraries import libraries_are_loaded
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.plan_tool import UpdatePlan
 from op_jupyter.engine.results import accepted, bounded_content, text_output
@@ -169,6 +170,7 @@ async def _look_at(
     if tool is None:
         return text_output("failed", f"ToolNotFound: {env.tools.unknown(use.name)}")
     try:
+        await libraries_are_loaded()
         if problem := await asyncio.to_thread(env.tools.check, use.name, arguments):
             return text_output("failed", f"InvalidArguments: {problem}")
         return judge(env, tool, arguments)

@@ -77,6 +77,8 @@ MODE_TABLE = [
     (edit(".git/config"), "ask", "ask", "ask"),
     (edit(".env.local"), "ask", "ask", "ask"),
     (edit(".idea/x.xml"), "ask", "ask", "ask"),
+    (edit(".venv/bin/activate"), "ask", "ask", "ask"),
+    (edit("env/lib/python3.12/site-packages/x.pth"), "ask", "ask", "ask"),
     (edit("~/.bashrc"), "ask", "ask", "ask"),
     (edit("~/.netrc"), "ask", "ask", "ask"),
     (edit(".git/hooks/pre-commit"), "deny", "deny", "deny"),

@@ -85,3 +85,31 @@ def test_the_switch_for_ci_is_a_red_line_in_the_output(
     red = [d["data"] for d in cell.displays if "ALLOW_EVERYTHING" in str(d["data"])]
     assert len(red) == 1
     assert "color:#c62828" in red[0]["text/html"]
+
+
+_LIBRARIES = ("git", "gitdb_speedups", "nh3", "mdurl", "tree_sitter_bash", "yaml", "cloudpickle")
+"""Some that are not loaded yet when a turn begins, and some that those load."""
+
+
+def test_a_file_that_a_model_writes_is_never_loaded_in_place_of_a_library(
+    ipykernel: str, tmp_path: Path, fake: FakeMessages
+) -> None:
+    env = {
+        "HOME": str(tmp_path),
+        "ANTHROPIC_BASE_URL": fake.url,
+        "ANTHROPIC_API_KEY": API_KEY,
+        "OPENPROGRAM_HOME": str(tmp_path / "sessions"),
+        "OPENPROGRAM_CONFIG": os.devnull,
+    }
+    code = f"open({str(tmp_path / 'loaded')!r}, 'a').write(__name__ + ' ')"
+    writes = [tool("write_file", path=f"{n}.py", text=code) for n in _LIBRARIES]
+    runs = tool("python", code="import os; os.system('true | sh')")
+    (tmp_path / "work").mkdir()
+    fake.script(Reply(writes), Reply([runs]), Reply([text("**Done.**")]))
+    with running_kernel(ipykernel, tmp_path / "work", env) as kernel:
+        kernel.check("import sys; assert '' in sys.path")
+        kernel.run("%load_ext op_jupyter", allow_stdin=True)
+        assert kernel.run("%%agent\nGo").status == "ok"
+        kernel.check("%agent gc\nimport cloudpickle, yaml")
+    assert len(list((tmp_path / "work").glob("*.py"))) == len(_LIBRARIES)
+    assert not (tmp_path / "loaded").exists(), (tmp_path / "loaded").read_text()

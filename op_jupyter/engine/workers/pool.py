@@ -167,7 +167,7 @@ class _Process:
         ours, theirs = Pipe()
         with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _START, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for us: we say what it means for each call
