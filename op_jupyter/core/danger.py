@@ -58,6 +58,13 @@ BUILT_CODE: Final = "runs code that is built while it runs"
 BUILT_NAME: Final = "picks what to call by a name that is built while it runs"
 ENDS_KERNEL: Final = "ends the kernel"
 TOO_DEEP: Final = "is nested too deeply to be checked"
+TOO_LONG: Final = "is too long to be checked"
+
+LONGEST_CODE: Final = 200_000
+"""Longer code is not looked at: it would take seconds, in which nothing else goes on."""
+_LONGEST_JOINED: Final = 10_000
+_LONGEST_NAME: Final = 1_000
+"""Texts and names that the code puts together are unknown beyond that: they can double."""
 
 _NESTING: Final = 4
 """How many layers of code inside strings are followed."""
@@ -74,6 +81,8 @@ def read_code(code: str, shell: ReadCommand = read_command) -> CodeReading:
 def _read(code: str, depth: int, shell: ReadCommand) -> CodeReading:
     if depth > _NESTING:
         return CodeReading((Danger(1, TOO_DEEP),))
+    if len(code) > LONGEST_CODE:
+        return CodeReading((Danger(1, TOO_LONG),))
     try:
         tree = _parse(code)
         reader = _Reader(_names_of(tree), depth, shell)
@@ -104,6 +113,15 @@ class _Names:
 
     dotted: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+
+    def forget(self, name: str) -> None:
+        """*name* stands for something that is not known."""
+        self.dotted.pop(name, None)
+        self.texts.pop(name, None)
+
+    def copy(self) -> _Names:
+        """What they stand for now, for a scope of its own."""
+        return _Names(dict(self.dotted), dict(self.texts))
 
     def resolve(self, node: ast.expr | None) -> str | None:
         """The dotted name of *node*; ``?`` stands for a part that is not known."""
@@ -203,7 +221,7 @@ _PATH_METHODS: Final = frozenset({"joinpath", "expanduser", "resolve", "absolute
 
 def _join(separator: str, parts: Sequence[str | None]) -> str | None:
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or not known:
+    if len(known) < len(parts) or not known or sum(map(len, known)) > _LONGEST_JOINED:
         return None
     return posixpath.join(*known) if separator == "/" else separator.join(known)
 
@@ -232,11 +250,11 @@ def _names_of(tree: ast.Module) -> _Names:
 
 
 def _bind(names: _Names, name: str, value: ast.expr) -> None:
-    text = names.text(value)
+    text, dotted = names.text(value), names.resolve(value)
+    names.forget(name)
     if text is not None:
         names.texts[name] = text
-    dotted = names.resolve(value)
-    if dotted is not None and dotted != name:
+    if dotted is not None and dotted != name and len(dotted) <= _LONGEST_NAME:
         names.dotted[name] = dotted
 
 
@@ -370,6 +388,65 @@ class _Reader(ast.NodeVisitor):
         if self._is_built_name(call, name):
             self._danger(call, BUILT_NAME)
         self.generic_visit(call)
+
+    # -- names, in the order of the lines: what comes later does not hide what was before
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                _bind(self._names, target.id, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.generic_visit(node)
+        if isinstance(node.target, ast.Name) and node.value is not None:
+            _bind(self._names, node.target.id, node.value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.generic_visit(node)
+        _bind(self._names, node.target.id, node.value)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Store):
+            self._names.forget(node.id)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._scope(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._scope(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._scope(node)
+
+    def _scope(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        outside, self._names = self._names, self._names.copy()
+        self.generic_visit(node)
+        self._names = outside
+
+    def visit_ListComp(self, node: ast.ListComp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_SetComp(self, node: ast.SetComp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
+        self._comprehension(node.generators, node.elt)
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._comprehension(node.generators, node.key, node.value)
+
+    def _comprehension(self, loops: Sequence[ast.comprehension], *made: ast.expr) -> None:
+        """What it loops over comes first, although it is written last."""
+        outside, self._names = self._names, self._names.copy()
+        for part in (*loops, *made):
+            self.visit(part)
+        self._names = outside
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self.generic_visit(node)
+        self._names.forget(node.arg)
 
     def _danger(self, node: ast.expr, words: str) -> None:
         self.dangers.append(Danger(node.lineno, words))

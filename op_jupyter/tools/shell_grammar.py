@@ -35,7 +35,10 @@ _LONGEST: Final = 200_000
 
 def read_script(script: str) -> CodeReading:
     """What *script* would do, by line."""
-    return _Script(script, 0).read()
+    try:
+        return _Script(script, 0).read()
+    except RecursionError:
+        return CodeReading((Danger(1, TOO_DEEP),))
 
 
 def read_line(command: str) -> CommandReading:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from op_jupyter.core.danger import BUILT_CODE, BUILT_NAME, ENDS_KERNEL, TOO_DEEP, read_code
+from op_jupyter.core.danger import (
+    BUILT_CODE,
+    BUILT_NAME,
+    ENDS_KERNEL,
+    LONGEST_CODE,
+    TOO_DEEP,
+    TOO_LONG,
+    read_code,
+)
 from op_jupyter.core.shell_words import BUILT_COMMAND, UNREADABLE, read_command
 
 
@@ -219,6 +227,49 @@ def test_code_inside_code_is_followed_only_so_far() -> None:
 
 def test_nesting_that_defeats_the_parser_is_called_dangerous() -> None:
     assert dangers("-" * 100_000 + "1")[0][1] == TOO_DEEP
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "cmd = 'ls'; cmd = input(); os.system(cmd)",
+        "cmd = input(); os.system(cmd); cmd = 'ls'",
+        "cmd = 'ls'; [os.system(cmd) for cmd in cmds]",
+        "cmd = 'ls'; cmd += input(); os.system(cmd)",
+        "cmd = 'ls'; f = lambda cmd: os.system(cmd)",
+        "cmd: str = 'ls'; (cmd := input()); os.system(cmd)",
+    ],
+)
+def test_a_name_that_came_to_mean_something_unknown_is_not_taken_for_what_it_was(
+    code: str,
+) -> None:
+    assert dangers(f"import os; {code}") == [(1, BUILT_COMMAND)]
+
+
+def test_what_a_name_means_later_does_not_hide_what_it_meant_before() -> None:
+    assert dangers("import os\ncmd = 'rm -rf x'\nos.system(cmd)\ncmd = 'ls'") == [
+        (3, "deletes folders")
+    ]
+    assert written("p = '/etc/a'\nopen(p, 'w')\np = 'b'\nopen(p, 'w')") == ["/etc/a", "b"]
+    assert dangers("import os\ndef f(): os.system(c)\nc = 'rm -rf x'\nf()") == [
+        (2, "deletes folders")
+    ]
+
+
+@pytest.mark.parametrize("doubled", ["a + a", "f'{a}{a}'", "a / a", "str(a) + a", "(b := a) + b"])
+def test_a_text_that_doubles_line_by_line_takes_no_memory_and_is_unknown(doubled: str) -> None:
+    code = "import os\na = 'x'\n" + f"a = {doubled}\n" * 200 + "os.system(a)"
+    assert dangers(code) == [(203, BUILT_COMMAND)]
+
+
+def test_a_name_that_grows_line_by_line_is_given_up() -> None:
+    assert dangers("a = b.c\n" + "a = a.d\n" * 5_000 + "import os; os.remove(1)") == [
+        (5_002, "deletes a file")
+    ]
+
+
+def test_code_that_is_too_long_is_not_read_and_says_so() -> None:
+    assert dangers("import os\n" + "x = 1\n" * LONGEST_CODE) == [(1, TOO_LONG)]
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_nesting_that_would_take_the_stack_is_called_dangerous() -> None:
     words = [words for _, words in dangers("$(" * 3_000 + "ls" + ")" * 3_000)]
     assert words
     assert dangers("x" * 300_000) == [(1, TOO_DEEP)]
+    assert dangers("find -exec " * 1_500 + "rm") == [(1, TOO_DEEP)]
 
 
 @settings(max_examples=60)
