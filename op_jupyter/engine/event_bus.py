@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 KEPT: Final = 512
 """Events of one session that are kept for replay."""
+KEPT_SESSIONS: Final = 256
+"""Sessions of which events are kept; of others, what happened longest ago is forgotten first."""
 BEHIND: Final = 2_048
 """So many events may wait for a subscriber before it is dropped."""
 
@@ -128,7 +130,7 @@ class EventBus:
         with self._lock:
             sequence = self._sequences[session_id] = self._sequences.get(session_id, 0) + 1
             event = Event(session_id, sequence, int(self._clock() * 1000), kind, data)
-            self._buffers.setdefault(session_id, deque(maxlen=self._kept)).append(event)
+            self._buffer(session_id).append(event)
             for subscription in tuple(self._subscriptions):
                 wanted = subscription.session_id in (None, session_id)
                 if wanted and not subscription._put(event):
@@ -177,6 +179,16 @@ class EventBus:
             for subscription in ended:
                 self._subscriptions.remove(subscription)
                 subscription._end()
+
+    def _buffer(self, session_id: str) -> deque[Event]:
+        """The events of a session, which is now the one of which something was last told."""
+        kept = self._buffers.pop(session_id, None)
+        if kept is None:
+            kept = deque(maxlen=self._kept)
+            while len(self._buffers) >= KEPT_SESSIONS:
+                del self._buffers[next(iter(self._buffers))]
+        self._buffers[session_id] = kept
+        return kept
 
     def _after(self, session_id: str, after: int) -> list[Event] | None:
         kept = self._buffers.get(session_id, ())

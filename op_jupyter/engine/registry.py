@@ -1,16 +1,24 @@
-"""The sessions this process has open, counted: one live object per session.
+"""The sessions this process has open, counted: one live object per session, and one bus for all.
 
-Two blocks of code in the same session share its writer; the last one to leave closes it.
+Two blocks of code in the same session share its writer; the last one to leave closes it.  What
+happens in any of them is told on the bus of the place where they are stored.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from op_jupyter.engine import hooks
+from op_jupyter.engine.event_bus import EventBus
 from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.watch import watch
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.store.base import Store
 
@@ -25,36 +33,48 @@ class _Entry:
     users: int
 
 
+_Key: TypeAlias = tuple[str, str]
 _lock = threading.Lock()
-_open: dict[tuple[str, str], _Entry] = {}
+_open: dict[_Key, _Entry] = {}
+_changing: dict[_Key, threading.Event] = {}
+"""Sessions that are being opened or closed; the event is set when that is done."""
+_buses: dict[str, EventBus] = {}
+_memory_buses: weakref.WeakKeyDictionary[Store, EventBus] = weakref.WeakKeyDictionary()
 
 
-def _key(store: Store, session_id: str) -> tuple[str, str]:
-    # Not by the session's own folder, which is made with its first record.
-    return (f"memory-{id(store)}" if store.root is None else str(store.root), session_id)
+def bus_of(store: Store) -> EventBus:
+    """The bus of all sessions in the place of *store*, as long as this process runs."""
+    with _lock:
+        if store.root is None:
+            return _memory_buses.setdefault(store, EventBus(time.time))
+        return _buses.setdefault(str(store.root), EventBus(time.time))
 
 
 def acquire(
     store: Store, session_id: str, *, timeout: float = 0.0, force: bool = False
 ) -> AgentSession:
-    """The open session with that id, opened for writing if it is not open yet."""
-    with _lock:
-        key = _key(store, session_id)
-        entry = _open.get(key)
-        if entry is None:
-            opened = store.open(session_id, "write", timeout=timeout, force=force)
-            session = AgentSession(opened)
-            session.store_path = None if store.root is None else store.root / session_id
-            session.home = _Home(store)
-            try:
-                hooks.guard(session)
-            except OpenProgramError:
-                session.close()
-                raise
-            session.reloads_with(lambda: store.open(session_id, "write"))
-            entry = _open[key] = _Entry(session, 0)
-        entry.users += 1
-        return entry.session
+    """The open session with that id, opened for writing if it is not open yet.
+
+    One that is just being closed here is waited for.
+    """
+    key = _key(store, session_id)
+    deadline = time.monotonic() + max(timeout, OPEN_SECONDS)
+    while True:
+        with _lock:
+            if (entry := _open.get(key)) is not None:
+                entry.users += 1
+                return entry.session
+            gate, mine = _changing.get(key), None
+            if gate is None:
+                mine = _changing[key] = threading.Event()
+        # After so long, whoever holds it may be waiting for us: the store says who that is.
+        if gate is None or not gate.wait(max(0.0, deadline - time.monotonic())):
+            break
+    with _changed(key, mine):
+        session = _opened(store, session_id, timeout=timeout, force=force)
+        with _lock:
+            _open[key] = _Entry(session, 1)
+        return session
 
 
 def live(store: Store, session_id: str) -> AgentSession | None:
@@ -67,13 +87,63 @@ def live(store: Store, session_id: str) -> AgentSession | None:
 def release(session: AgentSession) -> None:
     """Let go of what `acquire` gave; the last one closes it."""
     with _lock:
-        for key, entry in list(_open.items()):
-            if entry.session is session:
-                entry.users -= 1
-                if entry.users > 0:
-                    return
-                del _open[key]
-    session.close()
+        key = next((key for key, entry in _open.items() if entry.session is session), None)
+        if key is not None:
+            _open[key].users -= 1
+            if _open[key].users > 0:
+                return
+            del _open[key]
+            mine = _changing[key] = threading.Event()
+    if key is None:
+        session.close()
+        return
+    with _changed(key, mine):
+        session.close()
+
+
+@contextmanager
+def _changed(key: _Key, mine: threading.Event | None) -> Iterator[None]:
+    """Whatever becomes of the block, let those go on who wait for its end."""
+    try:
+        yield
+    finally:
+        if mine is not None:
+            with _lock:
+                if _changing.get(key) is mine:
+                    del _changing[key]
+            mine.set()
+
+
+def _key(store: Store, session_id: str) -> _Key:
+    # Not by the session's own folder, which is made with its first record.
+    return (f"memory-{id(store)}" if store.root is None else str(store.root), session_id)
+
+
+def _opened(store: Store, session_id: str, *, timeout: float, force: bool) -> AgentSession:
+    opened = store.open(session_id, "write", timeout=timeout, force=force)
+    is_new = opened.dag.last_seq == 0
+    session = AgentSession(opened)
+    session.store_path = None if store.root is None else store.root / session_id
+    session.home = _Home(store)
+    try:
+        hooks.guard(session)
+    except OpenProgramError:
+        session.close()
+        raise
+    session.reloads_with(lambda: store.open(session_id, "write"))
+    watch(session, bus_of(store), is_new=is_new)
+    return session
+
+
+def _forget_others() -> None:
+    """In a forked child: the threads that held the lock, or were opening something, are gone."""
+    global _lock
+    _lock = threading.Lock()
+    _changing.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_others)
 
 
 @dataclass(frozen=True, slots=True)

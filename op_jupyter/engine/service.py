@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -34,9 +33,7 @@ from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
 from op_jupyter.engine import loop, registry
-from op_jupyter.engine.event_bus import EventBus
 from op_jupyter.engine.session import AgentSession, stored_outcome
-from op_jupyter.engine.watch import Watches
 from op_jupyter.errors import (
     Busy,
     EmptyInput,
@@ -98,7 +95,8 @@ class Service:
             start none.
 
     Attributes:
-        bus: what happens in the sessions that this process works in.
+        bus: what happens in all sessions of the store that this process has open, whoever runs
+            them; the same for every service of one place.
     """
 
     def __init__(
@@ -108,14 +106,12 @@ class Service:
         host: Callable[[], AttemptHost] | None = None,
         searcher: Callable[[], Searcher] | None = None,
         exporters: Mapping[str, Exporter] | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
-        self.bus = EventBus(clock)
+        self.bus = registry.bus_of(store)
         self._searcher = None if searcher is None else cache(searcher)
         self._exporters = exporters or {}
         self._host = None if host is None else cache(host)
-        self._watches = Watches(self.bus)
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()
 
@@ -332,10 +328,10 @@ class Service:
             raise PermissionNotPending(f"no card for call {call_id!r:.80} waits for an answer")
         loop.run_sync(here.resolve_permission, card.turn_id, call_id, answer)
 
-    def watch(self, session: AgentSession) -> Callable[[], None]:
-        """Tell the bus of a session that somebody else runs; returns what ends that."""
-        self._watches.begin(session)
-        return lambda: self._watches.end(session)
+    def warn(self, session_id: str, problems: Sequence[str]) -> None:
+        """Tell the bus what is wrong with the MCP servers that a session could have used."""
+        for problem in problems:
+            self.bus.publish(session_id, "mcp.warning", {"message": problem})
 
     def close(self) -> None:
         """Cancel what runs, wait a little for its end, and give everything back."""
@@ -352,20 +348,18 @@ class Service:
         host = self._attempt_host()
         config = host.checked(session.dag.meta.get("config") or {})
         start, warnings = host.start_of(session, content, config, shell=shell)
-        for warning in warnings:
-            self.bus.publish(session.session_id, "mcp.warning", {"message": warning})
+        self.warn(session.session_id, warnings)
         if config.mode is not None and config.mode != session.permission_mode:
             loop.run_sync(session.set_permission_mode, config.mode)
         if not session.dag.meta.get("title"):
             session.recorder.set_meta(title=session.recorder.clean(clip(content)))
         held = registry.acquire(self.store, session.session_id)
-        self._watches.begin(held)
         stored = _Stored(held)
         try:
             attempt_id = loop.run_sync(held.start_turn, start).turn_id
         except BaseException:
             stored.close()
-            self._let_go(held)
+            registry.release(held)
             raise
         with self._lock:
             job = loop.submit(self._see_to_end, held, attempt_id)
@@ -378,11 +372,7 @@ class Service:
         try:
             return await session.wait(turn_id)
         finally:
-            await asyncio.shield(asyncio.to_thread(self._let_go, session))
-
-    def _let_go(self, session: AgentSession) -> None:
-        self._watches.end(session)
-        registry.release(session)
+            await asyncio.shield(asyncio.to_thread(registry.release, session))
 
     def _note(self, session: AgentSession, content: str, role: str) -> Sent:
         node = session.recorder.append(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from op_jupyter.core.attempts import error_of, is_prompt, text_of
@@ -16,18 +14,29 @@ _WAITING: Final = frozenset({Phase.STARTING.value, Phase.PENDING.value})
 _ENDS: Final = frozenset({"completed", "failed", "cancelled"})
 
 
+def watch(session: AgentSession, bus: EventBus, *, is_new: bool) -> None:
+    """Tell *bus* of *session* as long as it is open; *is_new*: nothing is stored of it yet."""
+    session.subscribe(_Translator(session, bus, is_new))
+
+
 class _Translator:
     """The listener to one session."""
 
-    def __init__(self, session: AgentSession, bus: EventBus) -> None:
+    def __init__(self, session: AgentSession, bus: EventBus, is_new: bool) -> None:
         self._session = session
         self._bus = bus
+        self._is_new = is_new
         self._turn: str | None = None
         self._created = self._started = False
 
     def __call__(self, envelope: Envelope) -> None:
         """Pass one update on, and what it means for its attempt."""
         kind, data = envelope.update.kind, envelope.update.data
+        if self._is_new:
+            self._is_new = False
+            self._publish(
+                "session.created", None, {"title": self._session.dag.meta.get("title", "")}
+            )
         if kind == "turn_started":
             self._turn, self._created, self._started = envelope.turn_id, False, False
         self._publish(kind, envelope.turn_id, data)
@@ -66,31 +75,3 @@ class _Translator:
     def _publish(self, kind: str, turn_id: str | None, data: Any) -> None:
         about = {} if turn_id is None else {"attempt_id": turn_id}
         self._bus.publish(self._session.session_id, kind, {**data, **about})
-
-
-class Watches:
-    """The sessions whose updates go to a bus, each counted: it may be watched for several ends."""
-
-    def __init__(self, bus: EventBus) -> None:
-        self._bus = bus
-        self._lock = threading.Lock()
-        self._watched: dict[AgentSession, tuple[int, Callable[[], None]]] = {}
-
-    def begin(self, session: AgentSession) -> None:
-        """Pass the updates of *session* on, from now on."""
-        with self._lock:
-            count, end = self._watched.get(session, (0, None))
-            if end is None:
-                end = session.subscribe(_Translator(session, self._bus))
-            self._watched[session] = count + 1, end
-
-    def end(self, session: AgentSession) -> None:
-        """Undo one `begin`."""
-        with self._lock:
-            if session not in self._watched:
-                return
-            count, end = self._watched.pop(session)
-            if count > 1:
-                self._watched[session] = count - 1, end
-            else:
-                end()

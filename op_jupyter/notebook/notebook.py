@@ -170,6 +170,7 @@ class Notebook:
         if not self.servers.connect(self.config.settings().mcp_servers, self.workspace):
             return ()
         self.offer_tools(session)
+        self.stored.warn(session.session_id, self.servers.problems)
         return self.servers.problems
 
     def extra_tools(self, session: AgentSession) -> list[str]:

@@ -16,7 +16,7 @@ from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.engine import loop
 from op_jupyter.engine.asking import ParkedAsker
 from op_jupyter.engine.attempt_host import AttemptHost
-from op_jupyter.engine.event_bus import Event, EventBus
+from op_jupyter.engine.event_bus import KEPT_SESSIONS, Event, EventBus
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.servers import _named_once
 from op_jupyter.engine.service import Service
@@ -452,6 +452,19 @@ def test_a_slow_or_raising_subscriber_is_dropped_and_delays_nobody(
     assert bus.replay("a") == []
     assert quick.get(1) is None
     assert bus.publish("a", "x", {}).sequence == 1
+
+
+def test_what_is_kept_for_replay_does_not_grow_with_the_number_of_sessions() -> None:
+    bus = EventBus(time.time)
+    bus.publish("first", "x", {})
+    for number in range(KEPT_SESSIONS):
+        bus.publish("watched", "x", {})
+        bus.publish(f"s{number}", "x", {})
+
+    assert bus.replay("first") is None  # it is said that something is missing
+    assert len(bus.replay("watched") or []) == KEPT_SESSIONS
+    assert bus.publish("first", "x", {}).sequence == 2
+    assert [e.sequence for e in bus.replay("first", after=1) or []] == [2]
 
 
 def test_events_published_from_many_threads_are_numbered_without_gaps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,10 +21,14 @@ from op_jupyter import (
     session_context,
     set_cancellation_check,
 )
+from op_jupyter.core.messages import ToolSpec
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import InvalidArguments, ToolDefinitionError, TurnCancelled
 from op_jupyter.store.memory import MemoryStore
-from op_jupyter.testing.providers import ScriptedProvider, reply
+from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from op_jupyter.tools.base import Tool
+from op_jupyter.tools.toolset import Toolset
+from tests.engine.harness import ALLOW, FakeTool, ScriptedAsker, run
 
 
 @dataclass
@@ -260,3 +264,38 @@ def test_execute_of_an_async_function_is_awaited() -> None:
         return n + 1
 
     assert asyncio.run(later.execute(n="4")) == 5
+
+
+class Watched(Toolset):
+    """A toolset that notes what it is asked."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        super().__init__(tools)
+        self.asked: list[str] = []
+
+    def specs(self, most: int | None = None) -> tuple[ToolSpec, ...]:
+        self.asked.append("specs")
+        return super().specs(most)
+
+    def get(self, name: str) -> Tool | None:
+        self.asked.append("get")
+        return super().get(name)
+
+    def check(self, name: str, arguments: Mapping[str, Any]) -> str:
+        self.asked.append("check")
+        return super().check(name, arguments)
+
+
+def test_the_loop_asks_the_very_registry_that_was_built() -> None:
+    tool = FakeTool(effect="execute")
+    built = Watched([tool])
+    provider = ScriptedProvider(reply(call("look", {"what": "x"})), reply("done"))
+    with session_context("s", store=MemoryStore(), create_runtime_if_none=False) as handle:
+        handle.agent.offer(lambda: built)
+        assert handle.agent.tools is built  # what calls outside of a turn are given
+        run(handle.agent, provider, built, asker=ScriptedAsker([ALLOW]))
+
+    assert built.asked.count("specs") == 2  # each model call, and no copy in between
+    assert {"get", "check"} <= set(built.asked)
+    assert tool.calls == [{"what": "x"}]
+    assert provider.requests[0].tools == Toolset([tool]).specs()

@@ -141,6 +141,51 @@ def test_a_session_that_runs_here_is_seen_live_and_cannot_be_deleted(
         service.restore_session("one")
 
 
+def test_turns_that_others_run_are_told_on_one_bus(store: SessionStore, service: Service) -> None:
+    with service.bus.subscribe() as events:
+        (attempt,) = record(store, "one", "hello")
+        told = [event.kind for event in iter(lambda: events.get(0.0), None)]
+
+    assert [kind for kind in told if "." in kind] == [
+        "session.created",
+        "message.received",
+        "attempt.created",
+        "attempt.started",
+        "attempt.completed",
+    ]
+    assert told[0] == "session.created"
+    record(store, "one", "again")
+    later = default_service(SessionStore(store.root_path))  # another one, of the same place
+    assert later.bus is service.bus
+    replayed = later.bus.replay("one")
+    assert replayed is not None
+    kinds = [event.kind for event in replayed]
+    assert kinds.count("session.created") == 1
+    assert kinds.count("attempt.completed") == 2
+    assert {event.data["attempt_id"] for event in replayed if event.kind == "attempt.created"} == {
+        turn.id for turn in store.load("one").turns.values()
+    }
+    assert attempt in store.load("one").turns
+    assert default_service(SessionStore(store.root_path / "other")).bus is not service.bus
+
+
+def test_sessions_in_memory_have_a_bus_of_their_store() -> None:
+    store, other = MemoryStore(), MemoryStore()
+    assert Service(store).bus is Service(store).bus
+    assert Service(store).bus is not Service(other).bus
+
+
+def test_a_session_is_told_as_created_once_whoever_makes_it(service: Service) -> None:
+    one = service.create_session("one")
+    service.archive(one)
+    with session_context(one, store=service.store, create_runtime_if_none=False) as handle:
+        ask(handle.agent, "hello")
+    replayed = service.bus.replay(one)
+    assert replayed is not None
+    assert [e.kind for e in replayed].count("session.created") == 1
+    assert replayed[0].data == {"title": "one"}
+
+
 def test_the_service_needs_no_notebook() -> None:
     code = (
         "import sys; from op_jupyter.bootstrap import default_service; default_service();"

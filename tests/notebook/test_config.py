@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from shells import Model, Shell
 
+from op_jupyter.bootstrap import default_service
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.testing.providers import call, reply
 
@@ -115,3 +116,31 @@ def test_a_configured_mcp_server_offers_its_tools_in_the_cell(
     assert "small__add" in names
     assert any("lost could not be started" in str(data) for data in shell.shown)
     assert "small__add" in shell.says("%agent tools")
+    told = default_service(notebook.store).bus.replay(notebook.session.session_id) or []
+    (warning,) = [event for event in told if event.kind == "mcp.warning"]
+    assert "lost could not be started" in warning.data["message"]
+
+
+def test_a_notebook_s_turns_are_told_to_whoever_listens_in_its_process(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    service = default_service(notebook.store)
+    with service.bus.subscribe() as events:
+        model.answers(reply("Fine."))
+        shell.value("%%agent\nHello")
+        told = list(iter(lambda: events.get(0.0), None))
+
+    assert {event.session_id for event in told} == {notebook.session.session_id}
+    assert [event.kind for event in told if "." in event.kind] == [
+        "session.created",
+        "message.received",
+        "attempt.created",
+        "attempt.started",
+        "attempt.completed",
+    ]
+    (end,) = [event for event in told if event.kind == "attempt.completed"]
+    assert end.data["summary"] == "Fine."
+    assert "text_delta" in {event.kind for event in told}
+    later = service.bus.subscribe(notebook.session.session_id, after=told[-2].sequence)
+    assert later.get(0.0) == told[-1]
+    later.close()
