@@ -89,6 +89,10 @@ class BackgroundTurn:
         assert self._ended is not None
         return await asyncio.shield(asyncio.wrap_future(self._ended.future))
 
+    def settled(self) -> None:
+        """Wait until its session is free again; as for `result`, that can be stopped."""
+        loop.run_sync(self._wait)
+
     def _judged(self, outcome: Outcome) -> TurnResult:
         result = turn_result(self._session, self.id, outcome, self._watch.state())
         return judged(result, outcome)
@@ -104,8 +108,9 @@ class BackgroundTurn:
             outcome = await self._session.wait(self.id)
             self._watch.end()
             if display is not None:
+                said = await display.settle()
                 with suppress(SessionStateError):  # the kernel is on its way out
-                    await lent.run(display.end)
+                    await lent.run(lambda: display.end_with(said))
             return outcome
         finally:
             await asyncio.shield(asyncio.to_thread(close_handle, hold))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from op_jupyter.bootstrap import EVERYTHING
@@ -46,6 +46,11 @@ from op_jupyter.views.model import State
 from op_jupyter.views.text import count
 
 T = TypeVar("T")
+
+_WAITS: Final = (
+    "A background turn of this session comes first. If it waits for approval, answer its card; or "
+    "stop this cell, which stops only the wait, and use `%agent approve`."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +229,28 @@ def _session(notebook: Notebook, options: CellOptions) -> Iterator[AgentSession]
     own = nullcontext(notebook.session)
     other = options.session
     with own if other is None else notebook.other_session(other) as session:
-        if (active := session.active_turn_id) is not None:
-            raise Busy(f"turn {active} is still running; wait for it or stop it", turn_id=active)
+        _until_free(notebook, session, may_wait=not options.background)
         if options.mode is not None:
             run_sync(session.set_permission_mode, options.mode)
         yield session
+
+
+def _until_free(notebook: Notebook, session: AgentSession, *, may_wait: bool) -> None:
+    """Wait for the background turn of *session*, if there is one.
+
+    Raises:
+        Busy: another turn runs in it; or a background turn, and the cell may not wait.
+        KeyboardInterrupt: the person stopped the wait; the background turn goes on.
+    """
+    while (active := session.active_turn_id) is not None:
+        if not may_wait or active not in notebook.jobs:
+            raise Busy(f"turn {active} is still running; wait for it or stop it", turn_id=active)
+        job, front = notebook.jobs.get(active), detect(notebook.shell)
+        with announced(_WAITS, front) if front.can_answer else nullcontext():
+            try:
+                job.settled()
+            except KeyboardInterrupt:
+                raise stopped("the wait was stopped; the background turn goes on") from None
 
 
 def _give_title(session: AgentSession, content: tuple[Block, ...]) -> None:
@@ -351,9 +373,10 @@ def _result(notebook: Notebook, session: AgentSession, ended: _Ended, here: _Her
     )
 
 
-def stopped() -> KeyboardInterrupt:
+def stopped(
+    said: str = "the agent turn was stopped; what it did so far is kept",
+) -> KeyboardInterrupt:
     """The interrupt that ends the cell, so that Run All stops; shown as one line."""
-    said = "the agent turn was stopped; what it did so far is kept"
     interrupt = KeyboardInterrupt(said)
     # IPython asks the exception itself, so it needs no class of its own, and no other name.
     vars(interrupt)["_render_traceback_"] = lambda: [f"KeyboardInterrupt: {said}"]

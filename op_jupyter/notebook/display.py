@@ -12,7 +12,7 @@ import concurrent.futures
 import html
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,7 +23,7 @@ from op_jupyter.core.prices import Price, spent
 from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer, answer_text
 from op_jupyter.core.updates import RING_SIZE, Envelope
 from op_jupyter.engine.asking import Check
-from op_jupyter.engine.loop import submit
+from op_jupyter.engine.loop import run_sync, submit
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.notebook.frontend import FrontEnd
 from op_jupyter.notebook.node_actions import NodeActions
@@ -230,8 +230,7 @@ class LiveDisplay:
         *prices*: as in the settings, by model.
         """
         self._alone = alone
-        # Where a cell waits for the turn's end, what was asked for meanwhile is done then.
-        self._actions = NodeActions(session, until_end=client_request_id is not None and not alone)
+        self._actions = NodeActions(session)
         self._view = _new_view(
             session, self._actions, client_request_id=client_request_id, prices=prices
         )
@@ -241,17 +240,27 @@ class LiveDisplay:
         self._handle = _publish(self._view)
 
     def end(self) -> State:
+        return self.end_with(run_sync(self.settle))
+
+    async def settle(self) -> list[str]:
+        """Do what was asked of the turn's nodes, now that it is over, and say what came of it."""
+        return await self._actions.finish()
+
+    def end_with(self, said: Sequence[str]) -> State:
+        """`end`, leaving what `settle` said as well.  Main thread."""
         self._view.finish()
         state = self._view.turn()
-        self._leave(static(state) if state["turn_id"] is not None else NOTHING, ids(state))
-        if said := self._actions.finish():
-            put({"text/plain": "\n".join(said)})
+        known = state["turn_id"] is not None
+        self._leave(static(state, said) if known else NOTHING, ids(state))
         return state
 
     def vanish(self) -> None:
         """End without a trace: something else says what came of the turn.  Main thread."""
+        said = run_sync(self.settle)
         self._view.finish()
         self._leave(NOTHING, {})
+        if said:
+            put({"text/plain": "\n".join(said)})
 
     def _leave(self, content: Mapping[str, Any], metadata: dict[str, Any]) -> None:
         seen = self._view.ready.is_set()
@@ -372,11 +381,11 @@ def _said(answer: QuestionAnswer | None) -> str:
     return "(declined)" if answer.declined else answer_text(answer.value)
 
 
-def static(state: State) -> dict[str, Any]:
+def static(state: State, afterwards: Sequence[str] = ()) -> dict[str, Any]:
     """What stays in the saved notebook."""
     from op_jupyter.views.static_html import static_bundle
 
-    return static_bundle(state)
+    return static_bundle(state, afterwards)
 
 
 def ids(state: State) -> dict[str, Any]:

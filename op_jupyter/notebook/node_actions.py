@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from op_jupyter.core.compaction import rewind_target
 from op_jupyter.core.nodes import Node
 from op_jupyter.engine.gate import places_for
-from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.undo import changed_in, paths_of, told, undo_calls
@@ -37,7 +36,7 @@ class NodeActions:
     """What is asked for of the nodes of one session, while one turn of it is shown."""
 
     def __init__(self, session: AgentSession, *, until_end: bool = True) -> None:
-        """*until_end*: whoever made it calls `finish`; else only prompts are shown."""
+        """*until_end*: whoever made it awaits `finish`; else only prompts are shown."""
         self._session = session
         self.offered: tuple[NodeAction, ...] = _ALL if until_end else ("show_prompt",)
         self._noted: dict[NodeAction, str] = {}
@@ -77,12 +76,12 @@ class NodeActions:
             self._noted[action] = node_id
         return said
 
-    def finish(self) -> list[str]:
-        """Do what was noted, now that the turn is over, and say what came of it.  Main thread."""
+    async def finish(self) -> list[str]:
+        """Do what was noted, now that the turn is over, and say what came of it."""
         with self._lock:
             self._over = True
             noted = sorted(self._noted.items(), key=lambda item: item[0] != "undo")
-        return [self._do(action, node_id) for action, node_id in noted]
+        return [await self._do(action, node_id) for action, node_id in noted]
 
     def _afterwards(self, action: NodeAction, node: Node) -> str:
         if action == "undo":
@@ -93,16 +92,16 @@ class NodeActions:
         target = rewind_target(self._session.dag, node.id)
         return _AFTERWARDS[action].format(place="here" if target == node.id else "before this")
 
-    def _do(self, action: NodeAction, node_id: str) -> str:
+    async def _do(self, action: NodeAction, node_id: str) -> str:
         session = self._session
         try:
             if action == "undo":
                 calls = self._calls(session.dag.node(node_id))
                 # The page has shown which files, and asked.
-                return told(run_sync(lambda: undo_calls(session, calls, ask=False)))
+                return told(await undo_calls(session, calls, ask=False))
             if action == "fork":
-                return f"On branch {run_sync(session.fork, node_id)} now."
-            target = run_sync(session.rewind, node_id)
+                return f"On branch {await session.fork(node_id)} now."
+            target = await session.rewind(node_id)
         except OpenProgramError as error:
             return f"{action} {node_id}: {error.message}"
         return f"The conversation goes on after {target or 'nothing: it is at its beginning'}."

@@ -39,28 +39,36 @@ _LIST: Final = "list-style:none;margin:4px 0 8px;padding-left:16px"
 _BOX: Final = "background:rgba(128,128,128,.12);padding:4px 8px;margin:4px 0;overflow:auto"
 
 
-def static_bundle(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The MIME bundle of a turn (`views.model.TurnModel.to_json`)."""
+def static_bundle(state: Mapping[str, Any], afterwards: Sequence[str] = ()) -> dict[str, Any]:
+    """The MIME bundle of a turn (`views.model.TurnModel.to_json`).
+
+    *afterwards*: what was done at its end because the person asked for it, in lines of text.
+    """
     return {
-        "text/plain": plain_text(state),
-        "text/html": turn_html(state),
-        MIME_TYPE: turn_json(state),
+        "text/plain": plain_text(state, afterwards),
+        "text/html": turn_html(state, afterwards),
+        MIME_TYPE: turn_json(state, afterwards),
     }
 
 
-def plain_text(state: Mapping[str, Any]) -> str:
+def plain_text(state: Mapping[str, Any], afterwards: Sequence[str] = ()) -> str:
     """The answer, or why there is none, and one line of summary."""
     said = visible(state["answer"]).strip() or failure_text(state)
-    return f"{said}\n\n{summary_line(state)}" if said else summary_line(state)
+    ends = _ends(state, afterwards)
+    return f"{said}\n\n{ends}" if said else ends
 
 
-def turn_json(state: Mapping[str, Any]) -> dict[str, Any]:
+def _ends(state: Mapping[str, Any], afterwards: Sequence[str]) -> str:
+    return "\n".join([summary_line(state), *map(visible, afterwards)])
+
+
+def turn_json(state: Mapping[str, Any], afterwards: Sequence[str] = ()) -> dict[str, Any]:
     """The turn for the lab extension, which draws it interactively."""
     return {
         "version": 1,
         "answer_markdown": visible(state["answer"]).strip() or failure_text(state),
         "status": outcome_word(state),
-        "summary": summary_line(state),
+        "summary": _ends(state, afterwards),
         "graph": {"nodes": graph_nodes(with_call_labels(state))},
         "calls": [
             {
@@ -104,7 +112,7 @@ def graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def turn_html(state: Mapping[str, Any]) -> str:
+def turn_html(state: Mapping[str, Any], afterwards: Sequence[str] = ()) -> str:
     """The turn as HTML that reads well with every style removed."""
     answer = to_html(state["answer"])
     failure = "" if state["answer"].strip() else failure_text(state)
@@ -114,10 +122,14 @@ def turn_html(state: Mapping[str, Any]) -> str:
         _plan(state),
         *(_call(call) for call in state["calls"]),
         _graph(with_call_labels(state)),
-        f'<p style="{_FOLD};margin:0"><small>{escape(summary_line(state))}</small></p>',
+        f'<p style="{_FOLD};margin:0"><small>{_last_lines(state, afterwards)}</small></p>',
     ]
     inside = "\n".join(part for part in parts if part)
     return f'<div style="{_FRAME}">\n{inside}\n</div>'
+
+
+def _last_lines(state: Mapping[str, Any], afterwards: Sequence[str]) -> str:
+    return escape(_ends(state, afterwards)).replace("\n", "<br>")
 
 
 def _plan(state: Mapping[str, Any]) -> str:

@@ -136,6 +136,7 @@ class Kernel:
         self.manager.start_kernel(env=whole, cwd=str(cwd))
         self.cells: dict[str, Cell] = {}
         self.comms: dict[str, list[dict[str, Any]]] = {}
+        self._made: dict[str, Cell] = {}
         self.input_requests: list[dict[str, Any]] = []
         self.replies: dict[str, dict[str, Any]] = {}
         self.idle: set[str] = set()
@@ -195,7 +196,7 @@ class Kernel:
         self._forget()
 
     def _forget(self) -> None:
-        for kept in (self.cells, self.comms, self.replies):
+        for kept in (self.cells, self.comms, self.replies, self._made):
             kept.clear()
         self.input_requests.clear()
         self.idle.clear()
@@ -327,9 +328,21 @@ class Kernel:
             self.comms.setdefault(content["comm_id"], []).append(message)
         if kind == "status" and content["execution_state"] == "idle":
             self.idle.add(parent)
-        if cell := self.cells.get(parent):
+        if cell := self._cell_of(message):
             cell.messages.append(message)
             self._mark_done(cell)
+
+    def _cell_of(self, message: dict[str, Any]) -> Cell | None:
+        """Where a front end shows it: an update of a display goes to the cell that made that."""
+        cell = self.cells.get(message["parent_header"].get("msg_id", ""))
+        place = message["content"].get("transient", {}).get("display_id")
+        if place is None:
+            return cell
+        if message["header"]["msg_type"] == "update_display_data":
+            return self._made.get(place)
+        if cell is not None:
+            self._made[place] = cell
+        return cell
 
     def _take_reply(self, message: dict[str, Any]) -> None:
         parent = message["parent_header"].get("msg_id", "")

@@ -12,7 +12,7 @@ from kernel.test_questions import ASK, QuestionPage
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
 
-pytestmark = pytest.mark.parametrize("ipykernel", ["newest"], indirect=True)
+ONE_KERNEL = pytest.mark.parametrize("ipykernel", ["newest"], indirect=True)
 
 
 def begin(kernel: Kernel, prompt: str, name: str = "job") -> Cell:
@@ -43,17 +43,34 @@ def test_a_question_is_parked_and_a_page_that_is_opened_late_answers_it(
     assert waits == "1 running"
     assert "waits  toolu_01: python" in shown(notebook.run("%agent permissions"))
 
-    # The page was opened late: it sees the state so far, the card among it, and answers.
+    # The page was opened late: it sees the state so far, the card among it.
     page = Page(notebook, cell)
     page.say_ready()
     (snapshot, *_) = page.received("snapshot")
     assert snapshot["state"]["status"] == "running"
     card = page.card()
+    page.send({"kind": "node_action", "action": "rewind", "id": page.nodes()["user"]})
+    notebook.wait_for(lambda: any(page.received("note")), "what will happen")
+
+    # The next cell waits for it; stopping the wait does not stop the turn.
+    nxt = notebook.send("%%agent\nAnd now?", allow_stdin=True)
+    notebook.wait_for(lambda: "comes first" in shown(nxt), "why it waits")
+    notebook.interrupt()
+    assert "the background turn goes on" in str(notebook.finish(nxt).reply)
+    assert notebook.check("print(job.status)") == "running"
+    fake.script(Reply([text("And that.")]))
+    nxt = notebook.send("%%agent\nAnd now?", allow_stdin=True)
+    notebook.wait_for(lambda: "comes first" in shown(nxt), "why it waits")
+
+    # The page answers while that cell waits.  What was asked of the node is done in between.
     page.decide(card, "allow")
-    assert notebook.check("print(job.result())").endswith("It is 42.")
+    assert "And that." in shown(notebook.finish(nxt)) and "comes first" not in shown(nxt)
     finished = page.updates("turn_finished")
     assert [data["status"] for data in finished] == ["completed"]
-    notebook.wait_for(lambda: "It is 42." in final(cell), "what stays in the cell")
+    notebook.wait_for(lambda: "It is 42." in shown(cell), "what stays in the cell")
+    assert "at its beginning" in shown(cell)
+    assert "Work on it" not in str(fake.requests[-1].body["messages"])
+    assert notebook.check("print(job.result())").endswith("It is 42.")
 
 
 PAINT = """
@@ -82,6 +99,7 @@ class NextQuestion(QuestionPage):
         return [c for c, state in opened.items() if "question" in state and c not in seen]
 
 
+@ONE_KERNEL
 def test_questions_of_a_background_turn_are_answered_in_the_page(
     notebook: Kernel, fake: FakeMessages
 ) -> None:
@@ -104,11 +122,7 @@ def shown(cell: Cell) -> str:
     return "\n".join(d["data"].get("text/plain", "") for d in cell.displays)
 
 
-def final(cell: Cell) -> str:
-    """What the cell shows; updates of its display may come after its end."""
-    return shown(cell)
-
-
+@ONE_KERNEL
 def test_a_turn_whose_process_dies_is_interrupted_and_one_that_it_ends_with_is_cancelled(
     notebook: Kernel, fake: FakeMessages, tmp_path: Path
 ) -> None:

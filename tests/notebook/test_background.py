@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 from shells import Model, Shell
 
@@ -90,15 +93,26 @@ def test_the_commands_list_wait_for_and_cancel_it(
     assert isinstance(shell.error("%agent wait nothing"), UsageError)
 
 
-def test_while_it_runs_the_session_is_busy(notebook: Notebook, shell: Shell, model: Model) -> None:
+def test_the_next_cell_waits_for_it_and_another_background_turn_is_refused(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
     gate = Gate()
-    model.answers([gate, *reply("Done.")])
+    model.answers([gate, *reply("Done.")], reply("And that."))
     job = begin(shell)
-    assert isinstance(shell.error("%%agent\nAnd this"), Busy)
-    gate.open()
-    assert str(job.result()) == "Done."
-    model.answers(reply("And that."))
+    assert isinstance(shell.error("%%agent --background\nAnd this"), Busy)
+
+    def let_go() -> None:
+        until = time.monotonic() + 10
+        while not notebook.lent.waiting and time.monotonic() < until:
+            time.sleep(0.001)
+        gate.open()
+
+    lets_go = threading.Thread(target=let_go)
+    lets_go.start()
     assert str(shell.value("%%agent\nAnd this")) == "And that."
+    lets_go.join()
+    assert job.status == "completed"
+    assert "Done." in model.sent()  # it stands behind the answer that it waited for
 
 
 def test_it_goes_on_while_the_notebook_works_in_a_new_session(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from op_jupyter.engine import registry
+from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.notebook.node_actions import NodeActions
 from op_jupyter.store.memory import MemoryStore
@@ -34,6 +35,11 @@ def session(tmp_path: Path) -> Iterator[AgentSession]:
     registry.release(opened)
 
 
+def finish(actions: NodeActions) -> list[str]:
+    """What the end of the turn does."""
+    return run_sync(actions.finish)
+
+
 def prompt_of(session: AgentSession) -> str:
     return next(node.id for node in session.dag if node.role == "user")
 
@@ -52,7 +58,7 @@ def test_files_are_put_back_when_the_turn_ends(session: AgentSession) -> None:
     first, _ = tool_nodes(session)
     assert "a.txt" in actions.act("undo", first.id)
     assert (session.workspace / "a.txt").read_text() == "after"
-    (said,) = actions.finish()
+    (said,) = finish(actions)
     assert "a.txt" in said
     assert (session.workspace / "a.txt").read_text() == "before"
     assert (session.workspace / "new.txt").exists()
@@ -62,7 +68,7 @@ def test_files_that_somebody_else_changed_since_stay_and_are_named(session: Agen
     actions = NodeActions(session)
     actions.act("undo", prompt_of(session))
     (session.workspace / "a.txt").write_text("by hand")
-    (said,) = actions.finish()
+    (said,) = finish(actions)
     assert "nothing was put back" in said and "a.txt" in said
     assert (session.workspace / "a.txt").read_text() == "by hand"
     assert (session.workspace / "new.txt").exists()
@@ -73,7 +79,7 @@ def test_the_conversation_goes_on_from_before_a_prompt(session: AgentSession, ac
     actions = NodeActions(session)
     assert "before this" in actions.act(action, prompt_of(session))  # type: ignore[arg-type]
     assert session.dag.head is not None
-    actions.finish()
+    finish(actions)
     assert session.dag.head is None
 
 
@@ -83,11 +89,11 @@ def test_a_second_click_takes_back_and_another_place_takes_over(session: AgentSe
     assert head is not None
     actions.act("rewind", prompt)
     assert actions.act("rewind", prompt).startswith("Taken back")
-    assert actions.finish() == []
+    assert finish(actions) == []
     again = NodeActions(session)
     again.act("rewind", prompt)
     again.act("fork", head)
-    assert len(again.finish()) == 1
+    assert len(finish(again)) == 1
     assert session.dag.head == head
 
 
@@ -98,12 +104,12 @@ def test_what_cannot_be_done_is_said_at_once(session: AgentSession) -> None:
     assert "no-such-node" in actions.act("fork", "no-such-node")
     assert "changed no file" in actions.act("undo", str(session.dag.head))
     assert "--- user" in actions.act("show_prompt", str(session.dag.head))
-    assert actions.finish() == []
+    assert finish(actions) == []
 
 
 def test_after_the_turn_a_click_says_which_command_does_it(session: AgentSession) -> None:
     actions = NodeActions(session)
-    actions.finish()
+    finish(actions)
     prompt = prompt_of(session)
     assert f"`%agent rewind {prompt}`" in actions.act("rewind", prompt)
 

@@ -85,10 +85,11 @@ def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
     start = CompactionStart(runtime, session.tools, args.model)
     with shown_while_running(session, detect(notebook.shell)):
         turn_id, outcome = run_sync(session.compact, start)
+        tip = session.dag.head  # what was asked for in the view may lead elsewhere
     if outcome.status != "completed":
         code = outcome.code or "failed"
         raise TurnFailed(f"{code}: {outcome.message}", code=code, turn_id=turn_id)
-    summary = session.dag.node(str(session.dag.head))
+    summary = session.dag.node(str(tip))
     covered = count(len(summary.input["covers"]), "node")
     return Said(
         f"A summary stands for {covered} now. `%agent rewind {summary.id}` takes it back.\n\n"
