@@ -1,4 +1,4 @@
-/** Approvals that wait where nobody looks: notices, badges, and the card in a dialog.
+/** Approvals and questions that wait where nobody looks: notices, badges, and the card in a dialog.
 
 Nothing here decides by itself, and a notice offers no answer: what is allowed is always in full view.
 */
@@ -9,14 +9,17 @@ import { MessageLoop } from '@lumino/messaging';
 
 import { announcement } from '../../op_jupyter/views/static/card.js';
 import { oneLine } from '../../op_jupyter/views/static/text.js';
-import type { Card } from './link';
+import type { Card, Question } from './link';
 import type { Notebooks, OpenNotebook } from './notebooks';
 import { Review } from './review';
 import type { Settings } from './settings';
+import { list, record, text } from './turn';
 
 const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
 const FRAMES = 20;
 const MARK = 'op-waits';
+const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
+const FIRST_FIELD = 'input, textarea, select, .opv-btn.opv-safe';
 
 export class Approvals {
   private readonly notices = new Map<string, string>();
@@ -37,11 +40,17 @@ export class Approvals {
 
   /** The notebook with a waiting card that is nearest: the one in front first. */
   get waiting(): OpenNotebook | null {
+    return this.nearest(notebook => notebook.link.cards.length > 0);
+  }
+
+  /** The same for a waiting question. */
+  get asking(): OpenNotebook | null {
+    return this.nearest(notebook => notebook.link.questions.length > 0);
+  }
+
+  private nearest(waits: (notebook: OpenNotebook) => boolean): OpenNotebook | null {
     const { current } = this.notebooks;
-    if (current && current.link.cards.length > 0) {
-      return current;
-    }
-    return [...this.notebooks].find(notebook => notebook.link.cards.length > 0) ?? null;
+    return current && waits(current) ? current : ([...this.notebooks].find(waits) ?? null);
   }
 
   /** Bring a card into view and put the focus on its safe answer. */
@@ -55,11 +64,27 @@ export class Approvals {
     requestAnimationFrame(() => {
       const shown = cardElement(notebook, wanted);
       if (shown) {
-        keepFocus(shown, FRAMES);
+        keepFocus(() => shown, focusCard, FRAMES);
       } else {
         this.open(notebook, wanted); // its cell is not drawn, or its output was cleared
       }
     });
+  }
+
+  /** Bring the form of a question into view and put the focus into it. */
+  async showQuestion(notebook: OpenNotebook, question = notebook.link.questions[0]): Promise<void> {
+    if (!question) {
+      return;
+    }
+    const { content, id } = notebook.panel;
+    this.app.shell.activateById(id);
+    MessageLoop.flush();
+    const index = content.widgets.findIndex(cell => holds(cell.model, question.place));
+    if (index >= 0) {
+      content.activeCellIndex = index;
+      await content.scrollToItem(index); // draws it, where only cells in sight are drawn
+    }
+    requestAnimationFrame(() => keepFocus(() => formElement(notebook, question), focusForm, FRAMES));
   }
 
   /** The card in a dialog, in full, for where its cell cannot be seen. */
@@ -76,9 +101,10 @@ export class Approvals {
     const wanted = new Map<string, () => string>();
     let waiting = 0;
     for (const notebook of this.notebooks) {
-      const { cards } = notebook.link;
-      waiting += cards.length;
-      mark(notebook, badge ? cards.length : 0);
+      const { cards, questions } = notebook.link;
+      const here = cards.length + questions.length;
+      waiting += here;
+      mark(notebook, badge ? here : 0);
       const seen = notebook.panel.isVisible && !document.hidden;
       if (notify === 'never' || (notify === 'hidden' && seen)) {
         continue;
@@ -86,6 +112,10 @@ export class Approvals {
       for (const card of cards) {
         const key = JSON.stringify([notebook.panel.id, card.turn_id, card.id]);
         wanted.set(key, () => this.notice(notebook, card));
+      }
+      for (const question of questions) {
+        const key = JSON.stringify([notebook.panel.id, question.id]);
+        wanted.set(key, () => this.questionNotice(notebook, question));
       }
     }
     for (const [key, id] of this.notices) {
@@ -122,6 +152,21 @@ export class Approvals {
     });
   }
 
+  private questionNotice(notebook: OpenNotebook, question: Question): string {
+    const words = oneLine(`${notebook.panel.title.label}: Question. ${question.prompt}`, NOTICE_CHARS);
+    return Notification.emit(words, 'warning', {
+      autoClose: false,
+      actions: [
+        {
+          label: 'Show',
+          caption: 'Go to the form in the cell that waits',
+          displayType: 'accent',
+          callback: () => void this.showQuestion(notebook, question)
+        }
+      ]
+    });
+  }
+
   /** In Notebook 7 every notebook has a tab of the browser; its title is all that can be marked. */
   private titlePage(waiting: number): void {
     const text = waiting > 0 ? `(${waiting}) ` : '';
@@ -136,13 +181,37 @@ export class Approvals {
 }
 
 /** A notebook that comes to the front takes the focus back for a few frames. */
-function keepFocus(card: HTMLElement, frames: number): void {
-  if (!card.contains(document.activeElement)) {
-    focusCard(card);
+function keepFocus(
+  find: () => HTMLElement | null,
+  focus: (element: HTMLElement) => void,
+  frames: number
+): void {
+  const element = find();
+  if (element?.isConnected && !element.contains(document.activeElement)) {
+    focus(element);
   }
-  if (frames > 0 && card.isConnected) {
-    requestAnimationFrame(() => keepFocus(card, frames - 1));
+  if (frames > 0) {
+    requestAnimationFrame(() => keepFocus(find, focus, frames - 1));
   }
+}
+
+/** Whether one of a cell's outputs is the widget with that id. */
+function holds(model: { toJSON(): unknown }, widget: string): boolean {
+  return list(record(model.toJSON()).outputs).some(
+    output => text(record(record(record(output).data)[WIDGET_MIME]).model_id) === widget
+  );
+}
+
+/** The form of a question in the notebook's own output, if it is drawn. */
+function formElement(notebook: OpenNotebook, question: Question): HTMLElement | null {
+  const name = CSS.escape(`opv-${question.id}-`.replace(/[^\w-]/g, '_'));
+  const title = notebook.panel.node.querySelector(`.opv-question [id^="${name}"]`);
+  return title?.closest<HTMLElement>('.opv-question') ?? null;
+}
+
+function focusForm(form: HTMLElement): void {
+  form.scrollIntoView({ block: 'center' });
+  form.querySelector<HTMLElement>(FIRST_FIELD)?.focus({ preventScroll: true });
 }
 
 /** The card of a call in the notebook's own output, if it is drawn. */

@@ -47,7 +47,16 @@ export function addCommands(
       act(waiting);
     }
   };
-  add('show-approval', 'Go to the Waiting Approval', nearest(found => approvals.show(found)), waits);
+  const show = (): void => {
+    const { waiting, asking } = approvals;
+    if (waiting) {
+      approvals.show(waiting);
+    } else if (asking) {
+      void approvals.showQuestion(asking);
+    }
+  };
+  const anything = (): boolean => waits() || approvals.asking !== null;
+  add('show-approval', 'Go to the Waiting Approval or Question', show, anything);
   add('review-approval', 'Review the Waiting Approval', nearest(found => approvals.open(found)), waits);
   for (const [name, label] of [
     ['deny', 'Deny the Approval in View'],

@@ -1,4 +1,4 @@
-/** One notebook's line to its kernel: which session it works in, and the cards that wait there.
+/** One notebook's line to its kernel: which session it works in, and what waits there for an answer.
 
 The kernel opens the comm when the extension is loaded there; a page that comes later finds it. A
 kernel without it has no comm, and nothing is ever run in a kernel to find out.
@@ -19,11 +19,19 @@ export interface Card {
   [member: string]: unknown;
 }
 
+/** A question of the program's; its form is the output with the widget *place*. */
+export interface Question {
+  id: string;
+  prompt: string;
+  place: string;
+}
+
 export class KernelLink {
   private comm: Kernel.IComm | null = null;
   private kernel: Kernel.IKernelConnection | null = null;
   private _sessionId = '';
   private _cards: readonly Card[] = [];
+  private _questions: readonly Question[] = [];
   private told = '';
   private readonly _changed = new Signal<this, void>(this);
 
@@ -49,6 +57,10 @@ export class KernelLink {
 
   get cards(): readonly Card[] {
     return this._cards;
+  }
+
+  get questions(): readonly Question[] {
+    return this._questions;
   }
 
   /** Answer a card.  The first answer of all pages wins; the kernel then tells everyone. */
@@ -130,6 +142,10 @@ export class KernelLink {
       this._cards = list(said.cards)
         .map(record)
         .filter((card): card is Card => typeof card.id === 'string' && text(card.turn_id) !== '');
+      this._questions = list(said.questions)
+        .map(record)
+        .filter(question => text(question.id) !== '')
+        .map(({ id, prompt, place }) => ({ id: text(id), prompt: text(prompt), place: text(place) }));
       this._changed.emit();
     }
   }

@@ -9,7 +9,11 @@ import { KernelLink } from './link';
 
 /** What we use of a notebook's panel, so that the notebook package need not be built in. */
 export interface NotebookPanel extends IDocumentWidget {
-  readonly content: Widget & { activeCellIndex: number };
+  readonly content: Widget & {
+    activeCellIndex: number;
+    readonly widgets: readonly (Widget & { readonly model: { toJSON(): unknown } })[];
+    scrollToItem(index: number, align?: string): Promise<void>;
+  };
 }
 
 export interface OpenNotebook {

@@ -359,6 +359,11 @@ class AskedCard:
     def is_seen(self) -> bool:
         return self._view is not None and self._view.ready.is_set()
 
+    @property
+    def place(self) -> str:
+        """The id of its widget."""
+        return "" if self._view is None else str(self._view.model_id)
+
     async def answer(self) -> QuestionAnswer:
         return await asyncio.wrap_future(self._answer)
 

@@ -310,6 +310,7 @@ class Notebook:
             lambda: AskedCard(session),
             answers=answers,
             parked=parked,
+            waiting=self.notices.asking,
         )
 
     # -- life

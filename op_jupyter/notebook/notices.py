@@ -1,4 +1,4 @@
-"""The line to the lab extension: which session this is, which cards wait, and answers to them.
+"""The line to the lab extension: which session this is, what waits for an answer, and answers.
 
 One comm, opened when a cell runs for somebody who can answer.  It carries the whole state, which
 is small, so that a page that was reloaded, or a second one, needs nothing of the past.  Without
@@ -8,14 +8,16 @@ the lab extension nobody listens, and nothing changes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
 from comm import create_comm
 from comm.base_comm import BaseComm
 
-from op_jupyter.core.updates import Envelope
+from op_jupyter.core.questions import Question
+from op_jupyter.core.updates import Envelope, clip
 from op_jupyter.engine.loop import submit
 from op_jupyter.engine.session import AgentSession
 
@@ -46,6 +48,7 @@ class Notices:
         self._closed = False
         self._refused = False
         self._cards: dict[tuple[str, str], tuple[AgentSession, dict[str, Any]]] = {}
+        self._questions: dict[str, dict[str, Any]] = {}
         self._ended = ""  # the turn that ended last: a reason to look at the stored sessions again
         self._told: dict[str, Any] | None = None
 
@@ -73,6 +76,29 @@ class Notices:
         # Outside of the lock: updates come while the publisher holds its own.
         session.subscribe(lambda envelope: self._feed(session, envelope))
 
+    @contextmanager
+    def asking(self, question: Question, place: str) -> Iterator[None]:
+        """Tell of *question* while inside; its form is the output that *place* names."""
+        told = {
+            "id": question.id,
+            "turn_id": question.turn_id,
+            "prompt": clip(question.prompt),
+            "place": place,
+        }
+        self._ask(question.id, told)
+        try:
+            yield
+        finally:
+            self._ask(question.id, None)
+
+    def _ask(self, question_id: str, told: dict[str, Any] | None) -> None:
+        with self._lock:
+            if told is None:
+                self._questions.pop(question_id, None)
+            elif not self._closed:
+                self._questions[question_id] = told
+            self.tell()
+
     def tell(self) -> None:
         """Send the state, if it is news."""
         with self._lock:
@@ -86,6 +112,7 @@ class Notices:
         with self._lock:
             self._closed = True
             self._cards.clear()
+            self._questions.clear()
             comm, self._comm = self._comm, None
         if comm is not None:
             comm.close()
@@ -100,6 +127,7 @@ class Notices:
             "turns": 0 if session is None else len(session.dag.turns),
             "ended": self._ended,
             "cards": [card for _, card in self._cards.values()],
+            "questions": list(self._questions.values()),
         }
         storable_state: dict[str, Any] = storable(state)
         return storable_state

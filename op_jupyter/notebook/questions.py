@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.engine.asking import NOBODY, Asker, Check, ScriptAsker, ask_in_text
@@ -30,6 +31,10 @@ class QuestionCard(Protocol):
     def is_seen(self) -> bool:
         """Whether a page has shown it, so that an answer can come."""
 
+    @property
+    def place(self) -> str:
+        """How a page finds it among its outputs; once it is shown."""
+
     async def answer(self) -> QuestionAnswer:
         """What the page answers; waits for it."""
 
@@ -47,6 +52,10 @@ class Answers(Protocol):
         """Record *answer* for a later run, if this run is recorded."""
 
 
+Waiting: TypeAlias = Callable[[Question, str], AbstractContextManager[None]]
+"""Told of a question and its card's `place`; entered for as long as the question waits there."""
+
+
 class NotebookQuestions:
     """The chain of ways to ask.
 
@@ -60,6 +69,7 @@ class NotebookQuestions:
         parked: no cell waits, so a question waits for the page alone.
         terminal: asks where the front end is a terminal.  It waits in a thread of its own, so a
             cell that awaits the answer gets it as well.
+        waiting: who else is told while a question waits for a page.
     """
 
     def __init__(
@@ -73,6 +83,7 @@ class NotebookQuestions:
         ready_seconds: float = READY_SECONDS,
         parked: bool = False,
         terminal: Asker | None = None,
+        waiting: Waiting = lambda _question, _place: nullcontext(),
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -82,6 +93,7 @@ class NotebookQuestions:
         self._patience = ready_seconds
         self._parked = parked
         self._terminal: Asker = terminal or ScriptAsker()
+        self._waiting = waiting
 
     @property
     def can_ask(self) -> bool:
@@ -137,7 +149,8 @@ class NotebookQuestions:
         async with self._main_thread.clicks():
             await self._main_thread.run(lambda: card.show(question, check))
             if self._parked or await self._is_seen(card):
-                return await card.answer()
+                with self._waiting(question, card.place):
+                    return await card.answer()
         read = self._read
         return await self._main_thread.run(lambda: ask_in_text(question, "stdin", read, check))
 

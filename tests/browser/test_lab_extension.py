@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
 MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic="mean")])
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
-LOADING, DEFINING, ASKING, CALLS = range(4)
+ASK = "from openprogram import ask\nprint(ask('Which <b>colour</b>?', ['red', 'blue']))"
+LOADING, DEFINING, ASKING, CALLS, QUESTIONING = range(5)
 BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
 READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
@@ -45,7 +47,7 @@ def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iter
     """One page for all tests of a server: a notebook that has the extension loaded."""
     if not (LABEXTENSION / "schemas").is_dir():
         pytest.skip("the lab extension is not built: python3 tests/support/prepare.py labextension")
-    write_notebook(server.folder / "work.ipynb", [LOAD, FUNCTION, QUESTION, "print(calls)"])
+    write_notebook(server.folder / "work.ipynb", [LOAD, FUNCTION, QUESTION, "print(calls)", ASK])
     page = NotebookPage(browser, server, "work.ipynb")
     page.run(LOADING)
     page.run(DEFINING)
@@ -274,6 +276,30 @@ def test_a_notice_survives_a_reload_and_leads_to_its_card(
     turn.deny()  # in the cell: the badge goes as well
     expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
     expect(turn.card).to_have_count(0)
+
+
+@LAB
+def test_a_question_out_of_sight_is_told_until_it_is_answered(page: NotebookPage) -> None:
+    page.start(QUESTIONING)
+    form = page.outputs(QUESTIONING).locator(".opv-question")
+    form.wait_for()
+    page.select(LOADING)
+    away(page)
+    told = page.page.locator(".Toastify__toast", has_text="Question. Which <b>colour</b>?")
+    expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
+    told.get_by_role("button", name="Show").click()
+
+    expect(form.get_by_role("radio", name="red")).to_be_focused()
+    expect(page.cell(QUESTIONING)).to_have_class(re.compile("jp-mod-active"))
+    expect(told).to_have_count(0)
+    page.page.keyboard.press("Space")
+    away(page)
+    expect(told).to_have_count(1)
+    form.evaluate("form => form.requestSubmit()")  # as from another page
+    expect(told).to_have_count(0)
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    notebook_tab(page).click()
+    expect(page.outputs(QUESTIONING).first).to_contain_text("→ red")
 
 
 @LAB

@@ -47,7 +47,8 @@ def test_skills_plan_compaction_and_rewind_in_a_real_kernel(
     for part in ("Answer in French.", "How plots look.", "Use blue.", "weights: list"):
         assert part in told(fake)
 
-    # The stop button ends a compaction, and nothing has changed.
+    # The stop button ends a compaction, and nothing has changed but what was asked for meanwhile.
+    answered = shown(notebook.run("%agent history")).splitlines()[-1].split()[0]
     fake.script(Reply([text(SUMMARY)], fault="hang", at=1))
     compacting = notebook.send("%agent compact", allow_stdin=True)
     fake.wait_held()
@@ -55,10 +56,13 @@ def test_skills_plan_compaction_and_rewind_in_a_real_kernel(
     page.say_ready()
     (snapshot,) = page.received("snapshot")
     assert snapshot["state"]["phase"] == "compacting"
-    assert snapshot["actions"] == ["show_prompt"]
+    assert "fork" in snapshot["actions"]
+    page.send({"kind": "node_action", "action": "fork", "id": answered})
+    notebook.wait_for(lambda: any(page.received("note")), "what will happen")
     notebook.interrupt()
     assert notebook.finish(compacting).error == "KeyboardInterrupt"
-    assert [display["data"] for display in compacting.displays] == [{}]  # no trace of it
+    view, *others = [display["data"] for display in compacting.displays]
+    assert view == {} and others == [{"text/plain": "On branch fork-2 now."}]
     fake.script(Reply([text(SUMMARY)]))
     done = notebook.run("%agent compact")
     assert done.status == "ok" and "it was about penguins" in shown(done)

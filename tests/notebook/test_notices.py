@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from comm.base_comm import BaseComm
 
+from op_jupyter.core.questions import Question
 from op_jupyter.core.turn import Outcome
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.session import AgentSession
@@ -156,6 +158,24 @@ def test_the_first_answer_wins(
 
     job.future.result(10)
     assert tool.calls == []
+
+
+def test_a_page_is_told_of_a_question_until_somebody_answers_it_or_the_turn_is_over(
+    notices: Notices, lines: list[Line]
+) -> None:
+    notices.open()
+    (line,) = lines
+    question = Question("q1", "s1", "t1", "ask", "Which \ud800 one?\n" + "x" * 10_000)
+    with notices.asking(question, "widget-1"):
+        (told,) = line.sent[-1]["questions"]
+        assert (told["id"], told["turn_id"], told["place"]) == ("q1", "t1", "widget-1")
+        assert told["prompt"].startswith("Which \ufffd one?") and len(told["prompt"]) <= 120
+        line.say({"kind": "hello"})
+        assert len(line.sent[-1]["questions"]) == 1
+    assert line.sent[-1]["questions"] == []
+    with pytest.raises(asyncio.CancelledError), notices.asking(question, "widget-1"):
+        raise asyncio.CancelledError
+    assert line.sent[-1]["questions"] == []
 
 
 def test_a_line_that_a_page_closed_is_opened_again_by_the_next_cell_with_an_agent(

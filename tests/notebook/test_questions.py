@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import pytest
@@ -33,6 +33,8 @@ class Here:
 
 
 class FakeCard:
+    place = "widget-1"
+
     def __init__(self, answer: QuestionAnswer | None = None) -> None:
         self._answer = answer
         self.log: list[Any] = []
@@ -80,6 +82,21 @@ async def test_a_page_that_shows_the_form_answers_it() -> None:
     card = FakeCard(QuestionAnswer("red", "click"))
     assert (await put(questions(NOTEBOOK, card))).value == "red"
     assert card.log == ["show", "red"]
+
+
+async def test_others_are_told_of_it_while_it_waits_for_the_page_alone() -> None:
+    told: list[Any] = []
+
+    @contextmanager
+    def waiting(question: Question, place: str) -> Iterator[None]:
+        told.append((question.id, place))
+        yield
+        told.append("gone")
+
+    await put(questions(NOTEBOOK, FakeCard(QuestionAnswer("red", "click")), waiting=waiting))
+    assert told == [("q1", "widget-1"), "gone"]
+    await put(questions(NOTEBOOK, FakeCard(), read=lambda prompt: "2", waiting=waiting))
+    assert len(told) == 2
 
 
 async def test_without_a_page_there_is_a_line_of_text_and_the_cell_keeps_it() -> None:
