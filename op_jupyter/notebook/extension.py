@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from op_jupyter.engine.context import SessionHandle
 from op_jupyter.engine.loop import set_waiter
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.notebook.completion import completers
@@ -46,6 +47,7 @@ class _Loaded:
         self._undo.append(lambda: shell.configurables.remove(notebook.config))
         for word, completer in completers(notebook).items():
             self._complete(word, completer)
+        self._draw_handles()
         self._listen("pre_run_cell", notebook.before_cell)
         self._listen("post_run_cell", notebook.after_cell)
         atexit.register(self._leave)
@@ -62,11 +64,17 @@ class _Loaded:
         if theirs is not None:
             table[word].chain.extend(theirs.chain)
 
+    def _draw_handles(self) -> None:
+        """Have a session's handle shown as its graph; the engine knows nothing of displays."""
+        printers = self.shell.display_formatter.mimebundle_formatter.type_printers
+        self._put_back(printers, SessionHandle)
+        printers[SessionHandle] = _drawn
+
     def _listen(self, event: str, callback: Callable[[Any], None]) -> None:
         self.shell.events.register(event, callback)
         self._undo.append(lambda: self.shell.events.unregister(event, callback))
 
-    def _put_back(self, table: dict[str, Any], name: str) -> None:
+    def _put_back(self, table: dict[Any, Any], name: Any) -> None:
         before = table.get(name, _MISSING)
 
         def restore() -> None:
@@ -87,6 +95,12 @@ class _Loaded:
         """Take everything away again, the last thing first."""
         while self._undo:
             self._undo.pop()()
+
+
+def _drawn(handle: SessionHandle) -> dict[str, str]:
+    from op_jupyter.views.session_bundle import session_bundle
+
+    return session_bundle(handle.agent.dag)
 
 
 _loaded: dict[int, _Loaded] = {}

@@ -61,7 +61,4 @@ class AgentMagic:
 
 
 def _say(said: Said) -> None:
-    content = {"text/plain": said.text}
-    if said.html:
-        content["text/html"] = said.html
-    put(content, metadata=said.metadata)
+    put({"text/plain": said.text, **said.others}, metadata=said.metadata)

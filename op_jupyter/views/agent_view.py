@@ -50,7 +50,7 @@ class AgentView(PageWidget):
         self._unsubscribe: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        return "<agent turn>"
+        return "<agent turn: live where widgets are shown>"
 
     def attach(
         self,

@@ -17,7 +17,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.views.static_html import static_bundle, turn_html
 from op_jupyter.views.stored_turn import prompt_text_of, stored_state
-from op_jupyter.views.text import count, one_line, storable, visible
+from op_jupyter.views.text import count, fenced, one_line, storable, visible
 from op_jupyter.views.words import (
     arguments_text,
     call_status,
@@ -48,14 +48,14 @@ def to_markdown(dag: Dag) -> str:
 
 def _turn_markdown(dag: Dag, turn: Turn, nodes: Sequence[Node]) -> Iterator[str]:
     state = stored_state(dag, turn, nodes)
-    yield _fenced(visible(prompt_text_of(dag, turn)))
+    yield fenced(visible(prompt_text_of(dag, turn)))
     for step in state["plan"]:
         yield f"- {plan_mark(str(step['status']))} {_escaped(stable(str(step['text'])))}"
     for call in state["calls"]:
         yield f"**{_escaped(visible(call['name']))}**: {call_status(call)}"
         for text in (arguments_text(call["arguments"]), stable(call["text"])):
             if text:
-                yield _fenced(text)
+                yield fenced(text)
     yield _inert(visible(state["answer"]).strip()) or _escaped(failure_text(state))
     yield f"*{_escaped(summary_line(state))}*"
 
@@ -89,7 +89,7 @@ def to_notebook(dag: Dag) -> str:
     for turn, nodes in _with_nodes(dag):
         prompt = visible(prompt_text_of(dag, turn))
         if turn.kind != "agent":
-            cells.append(_cell("markdown", _fenced(prompt)))
+            cells.append(_cell("markdown", fenced(prompt)))
             prompt = ""
         bundle = {k: _as_lines(v) for k, v in static_bundle(stored_state(dag, turn, nodes)).items()}
         shown = {"output_type": "display_data", "data": bundle, "metadata": {}}
@@ -161,10 +161,3 @@ def _inert(markdown: str) -> str:
         else:
             lines.append(line if fence else _EMBED.sub("[", _TAG.sub("&lt;", line)))
     return "\n".join([*lines, fence] if fence else lines)
-
-
-def _fenced(text: str) -> str:
-    """*text* as a code block that nothing in it can end."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"

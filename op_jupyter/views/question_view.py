@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 import traitlets
 
 from op_jupyter.views.bundle import css, question_esm
 from op_jupyter.views.page_widget import PageWidget
-from op_jupyter.views.text import storable, visible
+from op_jupyter.views.text import one_line, storable, visible
+
+_SHOWN_CHARS: Final = 100
 
 OnAnswer = Callable[[Any], str]
 """Takes what the page sends and says what is wrong with it; "" when it is taken."""
@@ -39,7 +41,7 @@ class QuestionView(PageWidget):
         self._on_decline = on_decline
 
     def __repr__(self) -> str:
-        return "<question>"
+        return f"<question: {one_line(str(self.question['prompt']), _SHOWN_CHARS)}>"
 
     # from the page; on the main thread or a subshell's
 

@@ -35,3 +35,10 @@ def one_line(text: str, limit: int) -> str:
 def count(number: int, noun: str) -> str:
     """*number* and *noun* in the singular or plural: ``1 step``, ``2 steps``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def fenced(text: str) -> str:
+    """*text* as a block of Markdown that nothing in it can end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"

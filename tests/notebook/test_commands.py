@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shells import Model, Shell
@@ -160,7 +161,22 @@ def test_dag_draws_every_node(notebook: Notebook, shell: Shell, model: Model) ->
     model.answers(reply("Four."))
     shell.value("%%agent\nWhat is 2 + 2?")
     assert len(shell.says("%agent dag").split("\n")) == 2
-    assert "<svg" in shell.shown[-1]["text/html"]
+    drawn = shell.shown[-1]
+    assert "<svg" in drawn["text/html"]
+    assert drawn["text/markdown"] == f"```text\n{drawn['text/plain']}\n```"
+
+
+def test_a_session_s_handle_is_shown_as_its_graph(
+    notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    def shown() -> Any:
+        return shell.ip.display_formatter.format(notebook.handle)[0]
+
+    assert shown()["text/plain"].startswith("Nothing has happened")
+    model.answers(reply("Four."))
+    shell.value("%%agent\nWhat is 2 + 2?")
+    assert "What is 2 + 2?" in shown()["text/plain"] and "<svg" in shown()["text/html"]
+    assert "text/markdown" in shown()
 
 
 def test_show_prints_a_node_and_the_prompt_of_a_model_call(

@@ -47,7 +47,11 @@ def everything(ip: InteractiveShell) -> dict[str, Any]:
         "hooks": {name: getattr(ip.hooks, name) for name in vars(ip.hooks)},
         "formatters": {
             mime: (dict(f.type_printers), dict(f.deferred_printers), dict(f.singleton_printers))
-            for mime, f in ip.display_formatter.formatters.items()
+            for mime, f in {
+                **ip.display_formatter.formatters,
+                "bundle": ip.display_formatter.mimebundle_formatter,
+                "itself": ip.display_formatter.ipython_display_formatter,
+            }.items()
         },
         "configurables": list(ip.configurables),
         "names": set(ip.user_ns),

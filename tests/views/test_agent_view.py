@@ -48,8 +48,8 @@ def feed(page: Page, story: Story) -> None:
 
 def test_it_is_an_ordinary_widget_with_a_constant_repr(page: Page) -> None:
     assert isinstance(page, ipywidgets.DOMWidget)
-    assert repr(page) == "<agent turn>"
-    assert page._repr_mimebundle_()[0]["text/plain"] == "<agent turn>"
+    assert repr(page) == "<agent turn: live where widgets are shown>"
+    assert page._repr_mimebundle_()[0]["text/plain"] == "<agent turn: live where widgets are shown>"
 
 
 def test_every_render_is_answered_with_the_whole_turn(page: Page) -> None:

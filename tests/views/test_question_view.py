@@ -38,7 +38,7 @@ def says(page: Page, content: Any) -> None:
 def test_it_is_an_ordinary_widget_that_knows_when_a_page_shows_it() -> None:
     page = Page()
     assert isinstance(page, ipywidgets.DOMWidget)
-    assert repr(page) == "<question>"
+    assert repr(page) == "<question: Which?>"
     assert not page.ready.is_set()
     says(page, {"kind": "ready"})
     assert page.ready.is_set()

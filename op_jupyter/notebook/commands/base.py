@@ -21,10 +21,10 @@ LABEL_CHARS: Final = 70
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a command shows: text for every front end, and perhaps more."""
+    """What a command shows: text for every front end, and perhaps more, by MIME type."""
 
     text: str
-    html: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -19,7 +19,6 @@ from op_jupyter.notebook.frontend import detect
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.views.details import details_text
-from op_jupyter.views.terminal import session_lines
 from op_jupyter.views.text import count, visible
 
 
@@ -36,13 +35,10 @@ def history(notebook: Notebook, _args: argparse.Namespace) -> Said:
 @command("dag")
 def dag(notebook: Notebook, _args: argparse.Namespace) -> Said:
     """Draw everything that ran in this session."""
-    from op_jupyter.views.svg import session_svg
+    from op_jupyter.views.session_bundle import session_bundle
 
-    graph = notebook.session.dag
-    if not len(graph):
-        return Said("Nothing has happened in this session yet.")
-    drawing = session_svg(graph)
-    return Said("\n".join(session_lines(graph)), f'<div style="overflow-x:auto">{drawing}</div>')
+    bundle = session_bundle(notebook.session.dag)
+    return Said(bundle.pop("text/plain"), others=bundle)
 
 
 @command(
