@@ -56,8 +56,10 @@ bench: setup  ## measure, beside peers too, and compare with the goals (FULL=1: 
 matrix: setup chromium kernels  ## every front end with every kernel, into docs/front-ends.md (ONLY="lab 7.3.0": some rows)
 	@$(BIN)/python tests/support/matrix.py $(ONLY)
 
-build: setup  ## sdist and wheel into dist/
+build: setup  ## sdist and wheel into dist/, checked as an index of packages would
+	@rm -rf dist
 	@$(BIN)/python -m build
+	@$(BIN)/twine check --strict dist/*
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) .venv-ci .envs dist docs/_build op_jupyter/labextension labextension/node_modules

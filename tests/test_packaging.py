@@ -1,10 +1,13 @@
-"""What the built wheel holds, with Node and without."""
+"""What the built wheel holds, with Node and without, and that it works where only it is."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -14,7 +17,8 @@ from jupyterlab_server.config import get_federated_extensions
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTENSION = "data/share/jupyter/labextensions/op-jupyter-labextension"
-PACKAGE = (ROOT / "labextension" / "package.json").read_text()
+BUILT = ROOT / "op_jupyter" / "labextension"
+DRIVER = ROOT / "tests" / "support" / "wheel_quickstart.py"
 
 
 def copy_of_the_tree(folder: Path) -> Path:
@@ -61,11 +65,10 @@ def test_without_node_the_wheel_lacks_the_lab_extension_and_the_build_says_so(
 @pytest.fixture(scope="module")
 def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A wheel of a tree whose lab extension is built, and what its build said."""
+    if not BUILT.is_dir():
+        pytest.skip("the lab extension is not built: python3 tests/support/prepare.py labextension")
     source = copy_of_the_tree(tmp_path_factory.mktemp("built"))
-    static = source / "op_jupyter" / "labextension" / "static"
-    static.mkdir(parents=True)
-    (static.parent / "package.json").write_text(PACKAGE)
-    (static / "remoteEntry.js").write_text("")
+    shutil.copytree(BUILT, source / "op_jupyter" / "labextension")
     output, _ = build_without_node(source)
     (wheel,) = (source / "dist").glob("*.whl")
     return wheel, output
@@ -81,8 +84,9 @@ def test_built_files_go_through_the_sdist_so_that_the_wheel_needs_no_node(
     built_wheel: tuple[Path, str], files: set[str]
 ) -> None:
     assert "WITHOUT" not in built_wheel[1]
-    extension = {file.partition(EXTENSION)[2] for file in files if EXTENSION in file}
-    assert extension == {"/install.json", "/package.json", "/static/remoteEntry.js"}
+    extension = {file.partition(f"{EXTENSION}/")[2] for file in files if EXTENSION in file}
+    built = {str(path.relative_to(BUILT)) for path in BUILT.rglob("*") if path.is_file()}
+    assert extension == {"install.json", *built}
     assert not [file for file in files if file.startswith("op_jupyter/labextension")]
 
 
@@ -92,9 +96,23 @@ def test_the_wheel_holds_the_alias_the_kernel_and_the_type_marker(files: set[str
     assert [file for file in files if file.endswith("kernels/openprogram/kernel.json")]
 
 
-def test_the_wheel_holds_the_lesson_that_the_demo_plays(files: set[str]) -> None:
+def test_the_wheel_holds_every_lesson_with_its_recording_and_its_data(files: set[str]) -> None:
     lessons = {file.partition("data/share/op-jupyter/notebooks/")[2] for file in files} - {""}
-    assert lessons == {"quickstart.ipynb", "data/README.md", "data/penguins.csv"}
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    named = subprocess.run(listed, cwd=ROOT / "notebooks", capture_output=True, text=True)
+    assert lessons == set(named.stdout.splitlines())
+    assert {"quickstart.ipynb", "quickstart.cassette", "data/penguins.csv"} <= lessons
+
+
+def test_what_an_index_of_packages_checks_is_right(built_wheel: tuple[Path, str]) -> None:
+    files = sorted(built_wheel[0].parent.iterdir())
+    assert [file.suffix for file in files] == [".whl", ".gz"]
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "--no-color", "check", "--strict", *files],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout + done.stderr
 
 
 def test_jupyter_finds_both_extensions_where_the_wheel_puts_its_data(
@@ -110,3 +128,96 @@ def test_jupyter_finds_both_extensions_where_the_wheel_puts_its_data(
     assert lab["op-jupyter-labextension"]["install"]["packageName"] == "op-jupyter"
     assert server.get_jpserver_extensions() == {"op_jupyter.server": True}
     assert ExtensionPackage(name="op_jupyter.server").validate()
+
+
+# --- where only the wheel is
+
+
+@pytest.fixture(scope="module")
+def no_node(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A search path with git and nothing else."""
+    folder = tmp_path_factory.mktemp("path")
+    git = shutil.which("git")
+    assert git is not None
+    (folder / "git").symlink_to(git)
+    return str(folder)
+
+
+def environment_of(folder: Path, python: str, *requirements: str) -> Path:
+    """A new environment; its Python."""
+    made = folder / "environment"
+    uv = shutil.which("uv")
+    if uv:
+        venv = [uv, "venv", "--quiet", "--python", python, str(made)]
+        install = [uv, "pip", "install", "--quiet", "--python", str(made / "bin" / "python")]
+    else:
+        venv = [python, "-m", "venv", str(made)]
+        install = [str(made / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    for command in (venv, [*install, *requirements]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return made / "bin" / "python"
+
+
+def alone(command: list[str | Path], folder: Path, path: str) -> str:
+    """Run *command* in *folder* with nothing around it that could be the clone's; its stdout."""
+    kept = {name: os.environ[name] for name in ("HOME", "PICTURES") if name in os.environ}
+    done = subprocess.run(
+        command, cwd=folder, env={"PATH": path, **kept}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_installed_wheel_runs_the_quickstart_in_both_front_ends_without_node(
+    built_wheel: tuple[Path, str], tmp_path: Path, no_node: str
+) -> None:
+    wheel = f"{built_wheel[0]}[lab]"
+    python = environment_of(tmp_path, sys.executable, wheel, "pandas", "playwright>=1.60,<2")
+    alone([python.with_name("op-jupyter"), "lessons"], tmp_path, no_node)
+
+    usual = os.environ["PATH"]  # Chromium is a script, and needs more than git
+    driver = [python, "-I", DRIVER, tmp_path / "lessons", no_node]
+    shown: dict[str, Any] = json.loads(alone(driver, tmp_path, usual))
+
+    assert Path(shown.pop("package")).is_relative_to(python.parents[1])
+    assert "/lab/" in shown["lab"]["address"] and "/notebooks/" in shown["notebook"]["address"]
+    for front_end in shown.values():
+        mean, maximum = front_end["answers"]
+        assert "The mean of body_mass_g is 4,201.75." in mean
+        assert "The maximum of body_mass_g is 6,300.00." in maximum
+        assert [row.split()[0] for row in front_end["graph"]] == [
+            *("user", "local", "column_stat", "local")
+        ]
+        assert front_end["drawings"] > 0
+        assert front_end["problems"] == []
+
+
+def newer_pythons() -> Iterator[str]:
+    """Interpreters of this machine that are newer than this one, one of each version."""
+    installed = Path.home() / ".pyenv" / "versions"
+    for minor in range(sys.version_info.minor + 1, 20):
+        found = [shutil.which(f"python3.{minor}"), *installed.glob(f"3.{minor}.*/bin/python")]
+        for python in map(str, filter(None, found)):
+            if subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
+                yield python
+                break
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("python", list(newer_pythons()), ids=lambda python: Path(python).parts[-3])
+def test_the_installed_wheel_plays_the_quickstart_on_newer_pythons(
+    built_wheel: tuple[Path, str], tmp_path: Path, no_node: str, python: str
+) -> None:
+    there = environment_of(tmp_path, python, str(built_wheel[0]), "pandas", "nbval", "pytest")
+    alone([there.with_name("op-jupyter"), "lessons"], tmp_path, no_node)
+
+    command = [there, "-m", "pytest", "--nbval", "--op-replay", "quickstart.ipynb"]
+    said = alone(command, tmp_path / "lessons", no_node)
+
+    assert "6 passed" in said

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from op_jupyter.cli.exit_codes import ExitCode
-from op_jupyter.cli.notebook_run import NotebookRun, answers_of
+from op_jupyter.cli.notebook_run import Answer, NotebookRun, answers_of
 from op_jupyter.cli.output import print_table
 from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.errors import OpenProgramError
@@ -83,8 +83,10 @@ def merge(ours: Path, theirs: Path, base: Path | None) -> int:
     return ExitCode.FAILED if in_doubt else ExitCode.OK
 
 
-def record(path: Path, *, yes: bool, answers: Sequence[str]) -> None:
+def record(path: Path, *, cards: Sequence[str], yes: bool, answers: Sequence[str]) -> None:
     """Run a notebook live, in place, and keep its outputs, model calls and decisions.
+
+    *cards* and *answers* are typed at cards and questions, in order; *yes* at further cards.
 
     Raises:
         RunFailed: a cell failed; notebook and cassettes are as they were.
@@ -92,12 +94,13 @@ def record(path: Path, *, yes: bool, answers: Sequence[str]) -> None:
     notebook = _notebook(path)
     with _log() as log, _put_back_on_failure(path):
         env = {"OPENPROGRAM_REPLAY": "record", RECORD_WITH: "", LOG: str(log)}
-        _run(notebook, {**env, "OPENPROGRAM_HOME": str(log.parent / "sessions")}, yes, answers)
+        answer = answers_of(cards=cards, yes=yes, given=answers, terminal=sys.stdin.isatty())
+        _run(notebook, {**env, "OPENPROGRAM_HOME": str(log.parent / "sessions")}, answer)
         for used_path, used in read_log(log).items():
             cassette = FileCassette(used_path)
             cassette.keep_only(used)
             print(f"{_shown(used_path)}: {summary(cassette.contents())}")
-        notebook.save()
+        notebook.save(recorded=True)
 
 
 def refresh(paths: Sequence[Path]) -> None:
@@ -127,9 +130,9 @@ def _played(
         }
         if command is None:
             for notebook in map(_notebook, targets):
-                _run(notebook, env, False, ())
+                _run(notebook, env, _nobody)
                 if save:
-                    notebook.save()
+                    notebook.save(recorded=False)
         else:
             _run_command(command, env, targets)
         used = dict(read_log(log))
@@ -140,8 +143,11 @@ def _played(
     return used
 
 
-def _run(notebook: NotebookRun, env: Mapping[str, str], yes: bool, answers: Sequence[str]) -> None:
-    answer = answers_of(yes=yes, given=answers, terminal=sys.stdin.isatty())
+def _nobody(prompt: str) -> None:
+    """Nobody is there to type an answer."""
+
+
+def _run(notebook: NotebookRun, env: Mapping[str, str], answer: Answer) -> None:
     problem = notebook.run(env, answer)
     if problem:
         raise RunFailed(f"{notebook.path}: {problem}")

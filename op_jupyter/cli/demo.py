@@ -57,12 +57,6 @@ def run_demo(out: Path, *, csv: Path | None = None, headless: bool = False) -> N
         _open(lesson)
 
 
-def _prepare_model() -> None:
-    from op_jupyter.providers.local_model import install
-
-    install(_Clock().tell)
-
-
 def _check_packages() -> None:
     missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
     if missing:

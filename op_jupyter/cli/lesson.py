@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,14 +87,21 @@ def prepare_lesson(folder: Path, csv: Path | None = None, *, keep: bool = False)
 
 def lesson_folder() -> Path:
     """Where the lessons are: in the source tree, or where the wheel put them."""
-    places = (
-        Path(op_jupyter.__file__).parents[1] / "notebooks",
-        Path(sys.prefix) / "share" / "op-jupyter" / "notebooks",
-    )
-    for place in places:
+    source = Path(op_jupyter.__file__).parents[1] / "notebooks"
+    for place in (source, *_installed()):
         if (place / _NAME).is_file():
             return place
-    raise ConfigurationError(f"the lessons are missing; looked in {places[0]} and {places[1]}")
+    raise ConfigurationError(
+        "the lessons are missing; install op-jupyter again, from a wheel or a whole clone"
+    )
+
+
+def _installed() -> Iterator[Path]:
+    """Where the wheel put them: in the environment, in the user's folder, wherever pip was told."""
+    with suppress(PackageNotFoundError):
+        for file in distribution("op-jupyter").files or ():
+            if file.name == _NAME:
+                yield Path(str(file.locate())).resolve().parent
 
 
 def code_cells(notebook: Mapping[str, Any]) -> dict[str, int]:

@@ -97,6 +97,22 @@ def _declare_running(commands: Commands) -> None:
         help="folder for the notebook and its results (default: %(default)s)",
     )
 
+    lessons = commands.add(
+        "lessons",
+        _lessons,
+        "copy the lessons into a folder, to run and to change them",
+        "They are notebooks that play without a model, from the recordings beside them. What is "
+        "in the folder already stays as it is.",
+    )
+    lessons.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        metavar="DIR",
+        default=Path("lessons"),
+        help="where to (default: %(default)s)",
+    )
+
     run = commands.add("run", _run_function, "call a function of a file, in a session")
     run.add_argument("target", metavar="FILE:FUNCTION", help="for example review.py:classify")
     run.add_argument(
@@ -286,7 +302,15 @@ def _declare_cassettes(commands: Commands) -> None:
         "Cards and questions are asked here. When a cell fails, everything stays as it was.",
     )
     record.add_argument("path", type=Path, metavar="NOTEBOOK", help="the notebook")
-    record.add_argument("--yes", action="store_true", help="allow what every card asks for")
+    record.add_argument(
+        "--card",
+        action="append",
+        default=[],
+        metavar="ANSWER",
+        help="answer a card: y, n, s for this session, or a sentence for the model, which denies; "
+        "once for each, in order",
+    )
+    record.add_argument("--yes", action="store_true", help="allow what (further) cards ask for")
     record.add_argument(
         "--answer",
         action="append",
@@ -340,6 +364,12 @@ def _demo(args: argparse.Namespace) -> None:
     from op_jupyter.cli.demo import run_demo
 
     run_demo(args.out, csv=args.csv, headless=args.headless)
+
+
+def _lessons(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.lessons import copy_lessons
+
+    copy_lessons(args.folder)
 
 
 def _run_function(args: argparse.Namespace) -> None:
@@ -495,7 +525,7 @@ def _cassette_merge(args: argparse.Namespace) -> int:
 def _cassette_record(args: argparse.Namespace) -> None:
     from op_jupyter.cli import cassette
 
-    cassette.record(args.path, yes=args.yes, answers=args.answer)
+    cassette.record(args.path, cards=args.card, yes=args.yes, answers=args.answer)
 
 
 def _kernel_install(args: argparse.Namespace) -> None:

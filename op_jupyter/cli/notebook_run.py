@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -21,20 +22,21 @@ CELL_SECONDS: Final = 600
 _LOOK_SECONDS: Final = 0.5
 _END_OF_INPUT: Final = "\x04"
 _DIFFERS: Final = "nbval-ignore-output"
+_KEPT: Final = "keep-output"
 _CARD: Final = "Permission: "
 
 
-def answers_of(*, yes: bool, given: Sequence[str], terminal: bool) -> Answer:
-    """Allow every card if *yes*; answer questions from *given*, then from the terminal."""
-    waiting = deque(given)
+def answers_of(*, cards: Sequence[str], yes: bool, given: Sequence[str], terminal: bool) -> Answer:
+    """Answer cards from *cards*, and with yes if *yes*; questions from *given*; then ask."""
+    for_cards, for_questions = deque(cards), deque(given)
 
     def answer(prompt: str) -> str | None:
-        if yes and prompt.startswith(_CARD):
-            print(f"{prompt}y")
-            return "y"
-        if waiting and not prompt.startswith(_CARD):
-            print(f"{prompt}{waiting[0]}")
-            return waiting.popleft()
+        is_card = prompt.startswith(_CARD)
+        waiting = for_cards if is_card else for_questions
+        if waiting or (is_card and yes):
+            said = waiting.popleft() if waiting else "y"
+            print(f"{prompt}{said}")
+            return said
         try:
             return input(prompt) if terminal else None
         except EOFError:
@@ -53,7 +55,7 @@ class NotebookRun:
     def __init__(self, path: Path, notebook: Any) -> None:
         self.path = path
         self._notebook = notebook
-        self._metadata = dict(notebook["metadata"])
+        self._before = deepcopy(notebook)
 
     @classmethod
     def read(cls, path: Path) -> NotebookRun:
@@ -94,18 +96,29 @@ class NotebookRun:
             return said.strip()
         return ""
 
-    def save(self) -> None:
-        """Write it with its outputs, without what differs from run to run."""
+    def save(self, *, recorded: bool) -> None:
+        """Write it with its outputs, without what differs from run to run.
+
+        A cell whose output nbval ignores has none where the run was *recorded*, unless it is
+        tagged `keep-output`; otherwise it goes on having what it had.
+        """
         import nbformat
 
-        self._notebook["metadata"] = self._metadata
-        for cell in self._notebook["cells"]:
+        self._notebook["metadata"] = self._before["metadata"]
+        for cell, before in zip(self._notebook["cells"], self._before["cells"], strict=True):
             cell["metadata"].pop("execution", None)
-            for output in cell.get("outputs", ()):
+            if "outputs" not in cell:
+                continue
+            # A note that was taken back leaves a display without data.
+            cell["outputs"] = [out for out in cell["outputs"] if out.get("data", True)]
+            for output in cell["outputs"]:
                 if "metadata" in output:
                     output["metadata"] = {}  # ids of this very run
-            if _DIFFERS in cell["metadata"].get("tags", ()):
-                cell["outputs"] = []  # differs from machine to machine
+            tags = cell["metadata"].get("tags", ())
+            if _DIFFERS in tags and not recorded:
+                cell["outputs"] = before["outputs"]
+            elif _DIFFERS in tags and _KEPT not in tags:
+                cell["outputs"] = []
         nbformat.write(self._notebook, self.path)  # type: ignore[no-untyped-call]
 
 

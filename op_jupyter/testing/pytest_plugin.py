@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from op_jupyter.engine.context import SessionHandle
 
 MODES: Final = ("record", "replay", "auto", "off")
+_MEANING: Final = {
+    None: "play recorded model calls in every test and notebook, and fail on any live call",
+    "record": "ask live, and record the calls of every test and notebook anew",
+    "replay": "the same as without a mode",
+    "auto": "play what is recorded; ask live and record what is not",
+    "off": "ask live, and record nothing",
+}
 _FIXTURES: Final = frozenset({"op_replay", "op_session"})
 _HOME: Final = pytest.StashKey[Path]()
 _REPLAYED: Final = pytest.StashKey["Replayed"]()
@@ -48,16 +55,17 @@ class Replayed:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--op-replay``."""
-    parser.getgroup("op-jupyter").addoption(
-        "--op-replay",
-        nargs="?",
-        const="replay",
-        choices=MODES,
-        metavar="MODE",
-        help="play recorded model calls in every test and notebook, and fail on any live call; "
-        "or record, auto, off (without a mode: replay)",
-    )
+    """Add ``--op-replay``, alone or with a mode."""
+    group = parser.getgroup("op-jupyter")
+    for mode in (None, *MODES):
+        # Not one option with an optional value: that would take a path which follows for a mode.
+        group.addoption(
+            "--op-replay" if mode is None else f"--op-replay={mode}",
+            action="store_const",
+            const=mode or "replay",
+            dest="op_replay",
+            help=_MEANING[mode],
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -111,7 +119,7 @@ def op_session(op_replay: Replayed) -> Iterator[SessionHandle]:
 
 def _replayed(item: pytest.Item) -> Replayed | None:
     """What *item* plays; None: it is no business of ours."""
-    chosen: str | None = item.config.getoption("--op-replay")
+    chosen: str | None = item.config.getoption("op_replay")
     marker = item.get_closest_marker("op_replay")
     wanted = bool(_FIXTURES & set(getattr(item, "fixturenames", ())))
     if chosen is None and marker is None and not wanted:

@@ -16,6 +16,7 @@ from op_jupyter.cli.lesson import (
     prepare_lesson,
     read_table,
 )
+from op_jupyter.cli.main import main
 from op_jupyter.errors import ConfigurationError
 
 
@@ -115,3 +116,34 @@ def test_a_notebook_that_somebody_works_in_is_kept(tmp_path: Path) -> None:
     assert lesson.path.read_text() == changed
     prepare_lesson(tmp_path)
     assert "My own" not in lesson.path.read_text()
+
+
+def test_the_lessons_are_copied_and_what_is_there_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my lessons"
+    assert main(["lessons", str(folder)]) == 0
+    assert f"OPENPROGRAM_REPLAY=replay jupyter lab '{folder}'" in capsys.readouterr().out
+    notebooks = sorted(folder.glob("*.ipynb"))
+    assert len(notebooks) == 8
+    assert all(path.with_suffix(".cassette").exists() for path in notebooks[:6])
+    assert (folder / "embedded" / "triage.py").exists()
+    assert not any("](../" in path.read_text("utf-8") for path in notebooks)  # nothing is there
+    assert all(json.loads(path.read_text("utf-8"))["cells"] for path in notebooks)
+
+    notebooks[0].write_text("mine")
+    (folder / "quickstart.cassette").unlink()
+    assert main(["lessons", str(folder)]) == 0
+    assert "files were there already, and stay as they are" in capsys.readouterr().out
+    assert notebooks[0].read_text() == "mine"
+    assert (folder / "quickstart.cassette").exists()
+
+
+def test_lessons_are_not_copied_to_where_they_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["lessons", str(tmp_path / "file")]) == 1
+    assert "the lessons cannot be written to" in capsys.readouterr().err
+    assert main(["lessons", str(lesson_folder())]) == 1
+    assert "name a folder outside of it" in capsys.readouterr().err

@@ -173,7 +173,7 @@ def test_a_changed_word_in_a_prompt_fails_and_is_named(lessons: Path, attempts: 
     path.write_text(changed, "utf-8")
 
     plugin = ("-p", "op_jupyter.testing.pytest_plugin", "--op-replay")
-    done = nbval(lessons, attempts, "quickstart.ipynb", *plugin)
+    done = nbval(lessons, attempts, *plugin, "quickstart.ipynb")
 
     assert done.returncode == 1
     assert "- user: What is the mean of body_mass_g?" in done.stdout

@@ -99,7 +99,7 @@ def test_tests_are_recorded_once_and_then_replay_without_key_or_network(
 
 
 def test_a_changed_word_fails_and_says_how_to_record(inner: pytest.Pytester) -> None:
-    done = inner.runpytest_subprocess(*OPTIONS, "-k", "fixture")
+    done = inner.runpytest_subprocess(*OPTIONS, "--op-replay", "test_reviews.py", "-k", "fixture")
     done.assert_outcomes(failed=1, deselected=3)
     done.stdout.fnmatch_lines(
         [
