@@ -53,8 +53,8 @@ bench: setup  ## measure, beside peers too, and compare with the goals (FULL=1: 
 	@$(BIN)/python benchmarks/store.py
 	@$(BIN)/python benchmarks/peers/compare.py --out docs $(if $(FULL),--full)
 
-matrix: setup chromium kernels  ## every front end with every kernel, into docs/front-ends.md (ONLY="lab 7.3.0": some rows)
-	@$(BIN)/python tests/support/matrix.py $(ONLY)
+matrix: setup chromium kernels  ## every front end with every kernel, into docs/front-ends.md (ONLY="lab 7.3.0", MISSING=1: some rows)
+	@$(BIN)/python -m tests.support.matrix $(if $(MISSING),--missing) $(ONLY)
 
 build: setup  ## sdist and wheel into dist/, checked as an index of packages would
 	@rm -rf dist

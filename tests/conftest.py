@@ -12,7 +12,7 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.load_profile("default")
 
 HERE = Path(__file__).parent
-BUSY = ("browser", "labextension", "notebooks", "views", "local")
+BUSY = ("browser", "notebooks", "views", "local")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -24,7 +24,7 @@ App: TypeAlias = Literal["lab", "notebook"]
 
 _MODULES: Final[Mapping[App, str]] = {"lab": "jupyterlab", "notebook": "notebook"}
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 15.0
+_STOP_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.1
 _LOG_TAIL_CHARS: Final = 3000
 
@@ -120,7 +120,11 @@ def running_server(
         )
         try:
             port = _wait_until_ready(process, runtime, token, log_path)
-            yield JupyterServer(app, f"http://127.0.0.1:{port}", token, folder, process)
+            server = JupyterServer(app, f"http://127.0.0.1:{port}", token, folder, process)
+            try:
+                yield server
+            finally:
+                _end_kernels(server)
         finally:
             _stop(process)
 
@@ -165,7 +169,21 @@ def _wait_until_ready(
     )
 
 
+def _end_kernels(server: JupyterServer) -> None:
+    """End them in peace, before the server that may have to be killed."""
+    try:
+        for kernel in server.request("GET", "kernels"):
+            server.request("DELETE", f"kernels/{kernel['id']}")
+    except OSError:
+        pass  # the server is gone; its kernels notice that and end
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a server without kernels.
+
+    Now and then it stops serving and then never exits, as an idle thread that has read or written
+    a file is waited for; there is nothing to lose by then.
+    """
     process.terminate()
     try:
         process.wait(timeout=_STOP_SECONDS)

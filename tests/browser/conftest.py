@@ -1,4 +1,7 @@
-"""One browser, and for each front end one server with one open notebook for each kernel."""
+"""One browser, and for each front end one server, for all tests of this folder.
+
+In each module they share one open notebook for each kernel.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.harness import CHROMIUM, Desk, Pages, served
 from playwright.sync_api import Browser, expect
 
+from browser.harness import CHROMIUM, Desk, Pages, served
 from op_jupyter.cli.jupyter_server import App, JupyterServer
 from op_jupyter.cli.notebook_page import running_browser
 from op_jupyter.testing.fake_messages import FakeMessages
@@ -26,9 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 expect.set_options(timeout=30_000)
 
 
-# Not for the whole session: while Playwright runs, the main thread has a running event loop,
-# and tests elsewhere start loops of their own.
-@pytest.fixture(scope="module")
+# For this folder, a package for that reason, and not for the whole session: while Playwright runs,
+# the main thread has a running event loop, and tests elsewhere start loops of their own.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: python3 tests/support/prepare.py chromium")
@@ -36,13 +39,13 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def service() -> Iterator[FakeMessages]:
     with FakeMessages() as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
+@pytest.fixture(scope="package", params=["lab", "notebook"])
 def server(
     request: pytest.FixtureRequest,
     browser: Browser,

@@ -80,6 +80,7 @@ def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer
         "OPENPROGRAM_MODE": "",
         "OPENPROGRAM_REPLAY": "off",
         **tree_environment(folder / ".tree", KERNELS),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     }
     settings = {} if not SUBSHELLS else {_KERNEL_SETTINGS: {"commsOverSubshells": SUBSHELLS}}
     home = folder / ".jupyter-test"
@@ -184,15 +185,20 @@ class Desk:
     def reading(self, name: str) -> Iterator[Page]:
         """Open a notebook that names no kernel, without one."""
         page = self.browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.goto(self.server.page(f"{name}.ipynb"))
-        page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
-        page.locator(".jp-CodeCell").first.wait_for()
+        without_kernel(page, self.server, f"{name}.ipynb")
         yield page
         page.close(run_before_unload=False)
 
     def picture(self, page: NotebookPage, name: str) -> None:
         """Keep a picture of the page."""
         page.screenshot(self.pictures / f"{name}-{self.server.app}.png")
+
+
+def without_kernel(page: Page, server: JupyterServer, notebook: str) -> None:
+    """Open *notebook*, which names no kernel: the front end asks for one, the answer is none."""
+    page.goto(server.page(notebook))
+    page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+    page.locator(".jp-CodeCell").first.wait_for()
 
 
 def sent_texts(body: dict[str, Any]) -> list[str]:

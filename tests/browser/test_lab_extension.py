@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
 from playwright.sync_api import Browser, ElementHandle, Locator, expect
 from server.conftest import make_session
 from support.jupyter_tree import LABEXTENSION
 
+from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
 from op_jupyter import SessionStore
 from op_jupyter.cli.jupyter_server import JupyterServer
 from op_jupyter.cli.notebook_page import NotebookPage
@@ -25,8 +25,8 @@ LOADING, DEFINING, ASKING, CALLS, QUESTIONING = range(5)
 BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
 READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
-LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
-NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
+LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="package")
+NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="package")
 
 
 @pytest.fixture(scope="module")

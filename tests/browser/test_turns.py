@@ -6,6 +6,8 @@ import json
 import re
 
 import pytest
+from playwright.sync_api import expect
+
 from browser.harness import (
     CORE_KERNELS,
     FOLLOW_UP,
@@ -18,8 +20,6 @@ from browser.harness import (
     Turn,
     sent_texts,
 )
-from playwright.sync_api import expect
-
 from op_jupyter.cli.notebook_page import NotebookPage
 from op_jupyter.testing.fake_messages import Reply, text, tool
 
@@ -82,8 +82,8 @@ def ask_on(page: NotebookPage, cell: int = ASKING_ON) -> Turn:
 
 
 # The core runs in both front ends, on the oldest and the newest kernel; the rest once.
-LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="module")
-NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="module")
+LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="package")
+NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope="package")
 
 
 @pytest.mark.parametrize("kernel", CORE_KERNELS)

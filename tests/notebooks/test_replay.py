@@ -5,57 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
-from kernel.harness import ENVIRONMENTS, IPYKERNELS, ROOT, interpreter
+from kernel.harness import IPYKERNELS, ROOT, interpreter
+from notebooks.harness import LESSONS, nbval, shown
 
 from op_jupyter.store.cassettes import FileCassette
 
 pytestmark = pytest.mark.timeout(600)  # each runs eight notebooks, some of them twice
-
-LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
-
-# Every Python that starts with this folder on its path notes and refuses connections that leave
-# the machine.
-GUARD = """\
-import socket
-
-def _guarded(connect):
-    def guarded(self, address):
-        if isinstance(address, tuple) and address[0] not in ("127.0.0.1", "::1", "localhost"):
-            with open({log!r}, "a") as log:
-                log.write(f"{{address}}\\n")
-            raise OSError(f"no network in this test: {{address}}")
-        return connect(self, address)
-    return guarded
-
-socket.socket.connect = _guarded(socket.socket.connect)
-socket.socket.connect_ex = _guarded(socket.socket.connect_ex)
-"""
-
-
-@pytest.fixture
-def lessons(tmp_path: Path) -> Path:
-    """A copy of the lessons, as a clean clone has them."""
-    folder = tmp_path / "notebooks"
-    shutil.copytree(LESSONS, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-    return folder
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Path:
-    """Where the guard notes what tried to leave the machine."""
-    guard = tmp_path / "guard"
-    guard.mkdir()
-    log = tmp_path / "attempts.txt"
-    (guard / "sitecustomize.py").write_text(GUARD.format(log=str(log)))
-    return log
-
 
 TRACES = re.compile(
     r"\b(?:nb|session|turn|llm|call|task|frame|question|toolu|msg|req)[-_][0-9a-f]{8,}\b"
@@ -89,38 +49,6 @@ def requests(path: Path) -> list[str]:
         json.dumps([e.request, [reply.content for reply in e.replies]], ensure_ascii=False)
         for e in contents.exchanges.values()
     ]
-
-
-@cache
-def without_network() -> tuple[str, ...]:
-    """What a command line has to begin with to run where only the loopback is."""
-    isolated = ("unshare", "-rn", sys.executable, str(ROOT / "tests" / "support" / "loopback.py"))
-    try:
-        done = subprocess.run([*isolated, "true"], check=False, capture_output=True, timeout=30)
-    except OSError:
-        return ()
-    return isolated if done.returncode == 0 else ()
-
-
-def nbval(folder: Path, attempts: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`pytest --nbval` on *folder*: no key, no model, no network, an empty environment."""
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder.parent),
-        "JUPYTER_PATH": str(ENVIRONMENTS / "share" / "jupyter"),
-        "OPENPROGRAM_LOCAL_MODEL": str(folder / "none.gguf"),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those of the tests around take seconds to load
-        "PYTHONPATH": os.pathsep.join([str(attempts.parent / "guard"), str(ROOT)]),
-    }
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "nbval.plugin"]
-    return subprocess.run(
-        [*without_network(), *command, "--nbval", *(arguments or ["."])],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -200,13 +128,3 @@ def test_nbconvert_runs_a_lesson_as_nbval_does(lessons: Path, attempts: Path) ->
     saved, made = (shown(json.loads(text)) for text in (path.read_bytes(), done.stdout))
     assert made == saved
     assert not attempts.exists()
-
-
-def shown(notebook: dict[str, object]) -> list[object]:
-    """What the turns of a notebook show."""
-    return [
-        output["data"]
-        for cell in notebook["cells"]
-        for output in cell.get("outputs", ())
-        if "application/vnd.openprogram.turn+json" in output.get("data", {})
-    ]

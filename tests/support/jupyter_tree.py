@@ -3,6 +3,7 @@
 Editable installs copy the built lab extension, and tests have to see what was built last.
 """
 
+import json
 import os
 from pathlib import Path
 
@@ -21,6 +22,9 @@ def tree_environment(folder: Path, *more_data: Path) -> dict[str, str]:
     config.mkdir(parents=True, exist_ok=True)
     _link(data / "labextensions" / NAME, LABEXTENSION)
     _link(config / "jupyter_server_config.d", ROOT / "op_jupyter" / "server" / "config")
+    (config / "labconfig").mkdir(exist_ok=True)
+    # A page would have the server start Node, to look whether JupyterLab itself has to be built.
+    (config / "labconfig" / "page_config.json").write_text(json.dumps({"buildCheck": False}))
     return {
         "JUPYTER_PATH": os.pathsep.join(map(str, (data, *more_data))),
         "JUPYTER_CONFIG_PATH": str(config),

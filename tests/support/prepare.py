@@ -6,6 +6,7 @@ Runs on the bare system Python (3.11 or newer), before anything is installed:
     python3 tests/support/prepare.py labextension the built lab extension, where Node is there
     python3 tests/support/prepare.py kernels      one environment per ipykernel that we support
     python3 tests/support/prepare.py chromium     a browser, where apt-get may install one
+    python3 tests/support/prepare.py oldest-lab   the oldest front ends, for `make matrix`
 """
 
 import argparse
@@ -26,6 +27,13 @@ LAB_SOURCES = ROOT / "labextension"
 # by the shell that made the widget.
 IPYKERNELS = {"6.30.1": "ipykernel==6.30.1", "7.3.0": "ipykernel==7.3.0", "newest": "ipykernel<8"}
 
+# The oldest front ends that we support, with what the tests in a browser need themselves.
+OLDEST_LAB = KERNELS / "jupyterlab-4.4"
+_OLDEST_LAB_HOLDS = (
+    *(f"-e{ROOT}[testing]", "jupyterlab==4.4.*", "notebook==7.4.*"),
+    *("hypothesis", "playwright>=1.60,<2", "pytest-asyncio", "pytest-benchmark", "pytest-timeout"),
+)
+
 
 def main() -> None:
     """Parse the step and run it."""
@@ -37,6 +45,7 @@ def main() -> None:
     steps.add_parser("labextension")
     steps.add_parser("kernels")
     steps.add_parser("chromium")
+    steps.add_parser("oldest-lab")
     args = parser.parse_args()
     match args.step:
         case "venv":
@@ -47,6 +56,8 @@ def main() -> None:
             prepare_kernels()
         case "chromium":
             prepare_chromium()
+        case "oldest-lab":
+            prepare_venv(OLDEST_LAB, [*_OLDEST_LAB_HOLDS])
 
 
 def prepare_venv(folder: Path, requirements: list[str]) -> None:

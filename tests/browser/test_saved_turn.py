@@ -1,19 +1,15 @@
 """A saved turn is drawn by the lab extension: no kernel, keyboard only, hostile text inert."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, sync_playwright
-from support.lab import CHROMIUM_ARGS, LabServer, running_lab
+from playwright.sync_api import Browser, Locator, Page, Request
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed"),
-]
+from browser.harness import without_kernel
+from op_jupyter.cli.jupyter_server import JupyterServer
 
 MIME = "application/vnd.openprogram.turn+json"
 HOSTILE = '\u202e</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">'
@@ -97,16 +93,6 @@ def write_notebook(path: Path, *bundles: Any) -> None:
     )
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LabServer]:
-    folder = tmp_path_factory.mktemp(request.param)
-    write_notebook(folder / "saved.ipynb", TURN, NEWER, BROKEN)
-    with running_lab(folder, request.param) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
     """Every request that the page made."""
@@ -114,21 +100,16 @@ def requests() -> list[Request]:
 
 
 @pytest.fixture(scope="module")
-def page(server: LabServer, requests: list[Request]) -> Iterator[Page]:
+def page(server: JupyterServer, browser: Browser, requests: list[Request]) -> Iterator[Page]:
+    write_notebook(server.folder / "bundles.ipynb", TURN, NEWER, BROKEN)
     errors: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=CHROMIUM_ARGS
-        )
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: requests.append(request))
-        page.goto(server.page("saved.ipynb"))
-        # The notebook names no kernel, so the front end always asks; the answer is: none.
-        page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
-        page.locator(".op-saved-turn").nth(2).wait_for(timeout=30_000)
-        yield page
-        browser.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request))
+    without_kernel(page, server, "bundles.ipynb")
+    page.locator(".op-saved-turn").nth(2).wait_for()
+    yield page
+    page.close(run_before_unload=False)
     assert [error for error in errors if NOTEBOOK_7_ALWAYS_RAISES not in error] == []
 
 

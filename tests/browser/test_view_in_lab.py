@@ -1,16 +1,14 @@
 """The live view in JupyterLab and Notebook: keys, focus, a lost kernel, the saved form."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
-from support.lab import LabServer, running_lab
+from playwright.sync_api import Browser, Page, expect
 
-pytestmark = pytest.mark.browser
+from op_jupyter.cli.jupyter_server import JupyterServer
 
 SETUP = """\
 from IPython.display import display
@@ -75,7 +73,7 @@ def wait_until(page: Page, is_so: Callable[[], bool]) -> None:
 class Notebook:
     """An open notebook, and the keys that drive it."""
 
-    def __init__(self, page: Page, server: LabServer, name: str) -> None:
+    def __init__(self, page: Page, server: JupyterServer, name: str) -> None:
         self.page = page
         self.server = server
         page.goto(server.page(f"{name}.ipynb"))
@@ -99,19 +97,16 @@ class Notebook:
         return self.page.locator(".jp-CodeCell").nth(index).locator(".jp-OutputArea").inner_text()
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
-def notebook(
-    browser: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Notebook]:
+@pytest.fixture(scope="module")
+def notebook(server: JupyterServer, browser: Browser) -> Iterator[Notebook]:
     """One page for each front end; every test shows a new view in it."""
-    folder = tmp_path_factory.mktemp(request.param)
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), str(root / "tests")])
-    write_notebook(folder / "turn.ipynb", SETUP, ASK, TELL, END, FREED)
-    with running_lab(folder, request.param, env={"PYTHONPATH": path}) as server:
-        page = browser.new_page(viewport={"width": 1280, "height": 1400})
-        yield Notebook(page, server, "turn")
-        page.close(run_before_unload=False)
+    write_notebook(server.folder / "turn.ipynb", SETUP, ASK, TELL, END, FREED)
+    page = browser.new_page(viewport={"width": 1280, "height": 1400})
+    notebook = Notebook(page, server, "turn")
+    yield notebook
+    page.close(run_before_unload=False)
+    for session in server.request("GET", "sessions"):
+        server.request("DELETE", f"sessions/{session['id']}")
 
 
 def ask(notebook: Notebook) -> None:
