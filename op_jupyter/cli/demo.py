@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from op_jupyter.bootstrap import default_store
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.drive import (
     CARD_PICTURE,
     END_PICTURE,
@@ -153,8 +153,7 @@ def _report(lesson: Lesson, session_id: str, turns: list[dict[str, Any]], html: 
         print(f"answer   {turn['answer_markdown']}")
         print(f"         ({turn['status']}; {calls or 'no tool was called'})")
     print(f"session  {session_id}")
-    store = default_store()
-    print(f"history  git -C {store.path(session_id)} log --stat")
+    print(f"history  git -C {default_service().path(session_id)} log --stat")
     pictures = [lesson.folder / name for name in (CARD_PICTURE, END_PICTURE)]
     written = [lesson.path, html, *(path for path in pictures if path.exists())]
     print(f"written  {lesson.folder}: {', '.join(path.name for path in written)}", flush=True)

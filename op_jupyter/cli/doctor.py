@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
 
-from op_jupyter.bootstrap import default_store
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.environment import Check, environment
 from op_jupyter.cli.exit_codes import ExitCode
-from op_jupyter.cli.ids import session_id
 from op_jupyter.cli.output import print_json
 from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.engine.service import ALL, Service
 from op_jupyter.errors import ConfigurationError, StoreError, UnknownSession
 from op_jupyter.store.doctor import Examined, Finding, examined_text
-from op_jupyter.store.sessions import SessionStore
 from op_jupyter.views.text import count, visible
-
-_ALL: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ def doctor(given: str | None, *, repair: bool, force: bool, as_json: bool) -> in
         OpenProgramError: it cannot be looked at, or cannot be mended now.
     """
     if given is not None:
-        return _one(default_store(), given, repair=repair, force=force, as_json=as_json)
+        return _one(default_service(), given, repair=repair, force=force, as_json=as_json)
     if repair or force:
         raise BadCommandLine("name the session to repair: op-jupyter doctor ID --repair")
     return _everything(as_json=as_json)
@@ -50,15 +47,15 @@ def doctor(given: str | None, *, repair: bool, force: bool, as_json: bool) -> in
 # --- one session
 
 
-def _one(store: SessionStore, given: str, *, repair: bool, force: bool, as_json: bool) -> ExitCode:
-    physician = store.doctor(session_id(store, given))
-    before = physician.examine()
-    after = physician.mend(force=force) if repair and not before.healthy else before
+def _one(service: Service, given: str, *, repair: bool, force: bool, as_json: bool) -> ExitCode:
+    wanted, upkeep = service.find(given), service.upkeep
+    before = upkeep.examine(wanted)
+    after = upkeep.mend(wanted, force=force) if repair and not before.healthy else before
     repaired = [finding for finding in before.findings if finding not in after.findings]
     if as_json:
         print_json(_Report((), [after], repaired))
     else:
-        print(visible(examined_text(after, repaired, str(store.path(after.session_id) or ""))))
+        print(visible(examined_text(after, repaired, str(service.path(wanted) or ""))))
     return ExitCode.OK if after.healthy else ExitCode.DAMAGED
 
 
@@ -67,10 +64,10 @@ def _one(store: SessionStore, given: str, *, repair: bool, force: bool, as_json:
 
 def _everything(*, as_json: bool) -> ExitCode:
     try:
-        store: SessionStore | None = default_store()
+        service: Service | None = default_service()
     except ConfigurationError:
-        store = None  # the settings do not say where; that they cannot be read is told below
-    checks, examined = list(environment(store)), list(_glance_at_all(store))
+        service = None  # the settings do not say where; that they cannot be read is told below
+    checks, examined = list(environment(_root(service))), list(_glance_at_all(service))
     if as_json:
         print_json(_Report(checks, examined))
     else:
@@ -80,13 +77,17 @@ def _everything(*, as_json: bool) -> ExitCode:
     return ExitCode.OK if all(check.ok for check in checks) else ExitCode.FAILED
 
 
-def _glance_at_all(store: SessionStore | None) -> Iterator[Examined]:
+def _root(service: Service | None) -> Path | None:
+    return None if service is None else service.root
+
+
+def _glance_at_all(service: Service | None) -> Iterator[Examined]:
     """Every session, looked at briefly."""
-    if store is None:
+    if service is None:
         return
-    for info in store.sessions(_ALL):
+    for info in service.list_sessions(ALL, archived=None, sub_agents=True):
         try:
-            yield store.doctor(info.id).examine(thorough=False)
+            yield service.upkeep.examine(info.id, thorough=False)
         except UnknownSession:  # it went away meanwhile
             continue
         except StoreError as error:

@@ -21,7 +21,6 @@ from op_jupyter.errors import OpenProgramError
 from op_jupyter.providers.catalog import CLAUDE_CODE, LOCAL
 from op_jupyter.providers.local_model import is_installed
 from op_jupyter.store.executable import git_version
-from op_jupyter.store.sessions import SessionStore
 
 ALIAS: Final = "openprogram"
 _MARK: Final = "stands for `op_jupyter`"
@@ -42,13 +41,13 @@ class Check:
     said: str
 
 
-def environment(store: SessionStore | None) -> Iterator[Check]:
-    """All of it; never the value of a key.  Without *store*: all but where sessions are."""
+def environment(root: Path | None) -> Iterator[Check]:
+    """All of it; never the value of a key.  *root*: where sessions are, if that is known."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Check("op-jupyter", True, f"{__version__} under Python {version} ({sys.executable})")
     yield _alias()
-    if store is not None:
-        yield _sessions_folder(store)
+    if root is not None:
+        yield _sessions_folder(root)
     yield _git()
     try:
         chosen = bootstrap.settings()
@@ -75,8 +74,7 @@ def _alias() -> Check:
     return Check(ALIAS, False, told)
 
 
-def _sessions_folder(store: SessionStore) -> Check:
-    root = store.root_path
+def _sessions_folder(root: Path) -> Check:
     there = root
     while not there.exists():
         there = there.parent

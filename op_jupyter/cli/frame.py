@@ -105,7 +105,7 @@ def add_json(parser: CommandParser, what: str = "as JSON, for programs") -> None
 def add_session(
     parser: CommandParser, completer: Completer, *, name: str = "id", optional: bool = False
 ) -> None:
-    """A session's id; `cli.ids.session_id` finds out which one is meant."""
+    """A session's id; `Service.find` finds out which one is meant."""
     count = {"nargs": "?"} if optional else {}
     parser.add_argument(
         name,

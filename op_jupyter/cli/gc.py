@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from op_jupyter.bootstrap import default_store
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.exit_codes import ExitCode, code_of
-from op_jupyter.cli.ids import session_id
 from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.engine.service import ALL
+from op_jupyter.engine.upkeep import Upkeep
 from op_jupyter.errors import OpenProgramError
-from op_jupyter.store.sessions import SessionStore
-
-_ALL = 1_000_000
 
 
 def gc(given: str | None, *, everything: bool) -> int:
@@ -23,23 +21,23 @@ def gc(given: str | None, *, everything: bool) -> int:
     """
     if (given is None) != everything:
         raise BadCommandLine("name a session, or say --all")
-    store = default_store()
+    service = default_service()
     if given is not None:
-        print(_pack(store, session_id(store, given)))
+        print(_pack(service.upkeep, service.find(given)))
         return ExitCode.OK
-    store.purge_older(float("inf"))  # nothing is that old: only what a purge left half done
+    service.upkeep.clear_leftovers()
     code = ExitCode.OK
-    for info in store.sessions(_ALL):
+    for info in service.list_sessions(ALL, archived=None, sub_agents=True):
         try:
-            print(_pack(store, info.id), flush=True)
+            print(_pack(service.upkeep, info.id), flush=True)
         except OpenProgramError as error:
             code = code or code_of(error)
             print(f"op-jupyter: {error.message}", file=sys.stderr)
     return code
 
 
-def _pack(store: SessionStore, wanted: str) -> str:
-    before, after = store.pack(wanted)
+def _pack(upkeep: Upkeep, wanted: str) -> str:
+    before, after = upkeep.pack(wanted)
     return f"{wanted}: {_size(before)} before, {_size(after)} now"
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from op_jupyter.bootstrap import default_store
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.exit_codes import ExitCode, code_of
-from op_jupyter.cli.ids import session_id
 from op_jupyter.core.visible import visible
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.store.sync import synced_text
@@ -18,8 +17,8 @@ def push(given: str, remote: str) -> None:
     Raises:
         OpenProgramError: there is none, or the remote cannot be reached or refuses.
     """
-    store = default_store()
-    print(visible(synced_text(store.push(session_id(store, given), remote))))
+    service = default_service()
+    print(visible(synced_text(service.upkeep.push(service.find(given), remote))))
 
 
 def pull(remote: str, given: str | None) -> int:
@@ -28,12 +27,12 @@ def pull(remote: str, given: str | None) -> int:
     Raises:
         OpenProgramError: there is none, or the remote cannot be reached.
     """
-    store = default_store()
-    wanted: list[str | None] = [given] if given is not None else [*store.pushed(remote)] or [None]
+    upkeep = default_service().upkeep
+    wanted: list[str | None] = [given] if given is not None else [*upkeep.pushed(remote)] or [None]
     code = ExitCode.OK
     for each in wanted:
         try:
-            print(visible(synced_text(store.pull(remote, each))), flush=True)
+            print(visible(synced_text(upkeep.pull(remote, each))), flush=True)
         except OpenProgramError as error:
             if len(wanted) == 1:
                 raise

@@ -6,8 +6,7 @@ import argparse
 import re
 from typing import Final
 
-from op_jupyter.bootstrap import default_store
-from op_jupyter.cli.ids import session_id
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.output import print_json, print_table
 from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.store.summary import session_named
@@ -34,7 +33,7 @@ def age(text: str) -> float:
 
 def list_trash(*, as_json: bool) -> None:
     """Print what is in the trash, the newest first."""
-    found = default_store().trashed()
+    found = default_service().upkeep.trash()
     if as_json:
         print_json(found)
     elif found:
@@ -57,9 +56,9 @@ def put(given: str) -> None:
         UnknownSession: there is none.
         SessionLocked: somebody has it open for writing.
     """
-    store = default_store()
-    wanted = session_id(store, given)
-    store.delete(wanted)
+    service = default_service()
+    wanted = service.find(given)
+    service.delete_session(wanted)
     print(f"{wanted} is in the trash; `op-jupyter trash restore {wanted}` brings it back")
 
 
@@ -70,9 +69,10 @@ def restore(given: str) -> None:
         UnknownSession: none in the trash has that id.
         StoreError: there is another session with that id by now.
     """
-    store = default_store()
-    wanted = session_named(given, list(dict.fromkeys(t.info.id for t in store.trashed())))
-    store.restore(wanted)
+    service = default_service()
+    there = [trashed.info.id for trashed in service.upkeep.trash()]
+    wanted = session_named(given, list(dict.fromkeys(there)))
+    service.restore_session(wanted)
     print(f"{wanted} is back")
 
 
@@ -85,10 +85,10 @@ def purge(given: str | None, older_than: float | None) -> None:
     """
     if (given is None) == (older_than is None):
         raise BadCommandLine("name a session of the trash, or --older-than AGE (0s: all of it)")
-    store = default_store()
+    service = default_service()
     if given is not None:
-        store.purge(given)  # the whole id: this cannot be taken back
+        service.purge_session(given)  # the whole id: this cannot be taken back
         print(f"{given} is gone for good")
     elif older_than is not None:
-        gone = store.purge_older(older_than)
+        gone = service.upkeep.purge_older(older_than)
         print("\n".join([*gone, f"{count(len(gone), 'session')} gone for good"]))

@@ -34,6 +34,7 @@ from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.session import AgentSession, stored_outcome
+from op_jupyter.engine.upkeep import Upkeep
 from op_jupyter.errors import (
     Busy,
     EmptyInput,
@@ -45,6 +46,7 @@ from op_jupyter.errors import (
 )
 from op_jupyter.store.base import OpenSession, SearchHit, SessionInfo, Store
 from op_jupyter.store.interchange import Imported, import_path
+from op_jupyter.store.sessions import SessionStore
 from op_jupyter.store.summary import session_named, unknown_session
 
 Exporter: TypeAlias = Callable[[Dag], str]
@@ -201,6 +203,11 @@ class Service:
             yield session
         finally:
             session.close()
+
+    @property
+    def root(self) -> Path | None:
+        """The folder of all sessions; None when they are kept in memory."""
+        return self.store.root
 
     def path(self, session_id: str) -> Path | None:
         """The session's folder; None when nothing of it is on disk."""
@@ -446,6 +453,17 @@ class Service:
             StoreError: its id is taken.
         """
         self.store.restore(session_id)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What else there is to do for sessions on disk: trash, doctor, packing, other machines.
+
+        Raises:
+            UsageError: the sessions are kept in memory.
+        """
+        if not isinstance(self.store, SessionStore):
+            raise UsageError("these sessions are kept in memory, not on disk")
+        return Upkeep(self.store)
 
     def purge_session(self, session_id: str) -> None:
         """Remove it from the trash for good.

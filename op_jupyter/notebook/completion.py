@@ -74,7 +74,8 @@ def _values(notebook: Notebook, flag: Flag) -> list[str]:
 
 
 def _sessions(notebook: Notebook) -> Iterable[str]:
-    return [info.id for info in notebook.store.sessions(_LISTED)]
+    listed = notebook.stored.list_sessions(_LISTED, archived=None, sub_agents=True)
+    return [info.id for info in listed]
 
 
 def _models(notebook: Notebook) -> Iterable[str]:

@@ -107,7 +107,7 @@ def test_another_package_called_openprogram_is_told(
     (tmp_path / "path" / "openprogram" / "__init__.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path / "path")
     monkeypatch.delitem(__import__("sys").modules, "openprogram", raising=False)
-    (check,) = [each for each in environment(SessionStore(home)) if each.name == "openprogram"]
+    (check,) = [each for each in environment(home) if each.name == "openprogram"]
     assert not check.ok
     assert "another package" in check.said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,36 @@ def test_a_session_is_told_as_created_once_whoever_makes_it(service: Service) ->
     assert replayed is not None
     assert [e.kind for e in replayed].count("session.created") == 1
     assert replayed[0].data == {"title": "one"}
+
+
+def test_upkeep_knows_what_this_process_has_open(
+    store: SessionStore, service: Service, tmp_path: Path
+) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("there is no git executable")
+    remote = str(tmp_path / "remote.git")
+    subprocess.run(["git", "init", "-q", "--bare", remote], check=True)
+    upkeep = service.upkeep
+    with session_context("one", store=store, create_runtime_if_none=False) as handle:
+        ask(handle.agent, "hello")
+        upkeep.push("one", remote)
+        assert upkeep.pushed(remote) == ["one"]
+        before, after = upkeep.pack("one")  # its own writer does it
+        assert 0 < after <= before
+        for refused in (lambda: upkeep.mend("one"), lambda: upkeep.pull(remote, "one")):
+            with pytest.raises(SessionActive, match="open in this process"):
+                refused()
+        assert "this process" in upkeep.examine("one").holder
+        other = default_service(SessionStore(tmp_path / "other"))
+        other.upkeep.pull(remote, "one")  # all that was stored by then was committed
+        assert list(other.graph("one")) == list(service.graph("one"))
+    assert upkeep.mend("one").healthy
+    assert upkeep.pull(remote, "one").session_id == "one"
+    service.delete_session("one")
+    assert [trashed.info.id for trashed in upkeep.trash()] == ["one"]
+    assert upkeep.purge_older(0.0) == ["one"]
+    with pytest.raises(UsageError, match="kept in memory"):
+        _ = Service(MemoryStore()).upkeep
 
 
 def test_the_service_needs_no_notebook() -> None:

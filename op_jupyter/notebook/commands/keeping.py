@@ -9,22 +9,14 @@ from op_jupyter.errors import SessionActive, UsageError
 from op_jupyter.notebook.commands.base import Said, command
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
-from op_jupyter.store.disk import DiskSession
 from op_jupyter.store.doctor import examined_text
-from op_jupyter.store.sessions import SessionStore
 from op_jupyter.store.sync import synced_text
-
-
-def _store(notebook: Notebook) -> SessionStore:
-    if not isinstance(notebook.store, SessionStore):
-        raise UsageError("the sessions of this notebook are not on disk")
-    return notebook.store
 
 
 def _named(notebook: Notebook, given: str | None) -> str:
     """*given*, or the notebook's session once something is stored of it."""
     session_id = given or notebook.session.session_id
-    if given is None and notebook.store.path(session_id) is None:
+    if given is None and notebook.stored.path(session_id) is None:
         raise UsageError("nothing of this session is stored yet; a %%agent cell makes it")
     return session_id
 
@@ -37,8 +29,8 @@ def _named(notebook: Notebook, given: str | None) -> str:
 def doctor(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Say what is wrong with a session; nothing is changed without --repair."""
     wanted = _named(notebook, args.id)
-    physician = _store(notebook).doctor(wanted)
-    examined = physician.examine()
+    upkeep = notebook.stored.upkeep
+    examined = upkeep.examine(wanted)
     before = examined.findings
     if args.repair and before:
         if wanted == notebook.session.session_id:
@@ -46,7 +38,7 @@ def doctor(notebook: Notebook, args: argparse.Namespace) -> Said:
                 "this notebook has the session open: `%agent new`, then "
                 f"`%agent doctor {wanted} --repair`, then `%agent resume {wanted}`"
             )
-        examined = physician.mend()
+        examined = upkeep.mend(wanted)
     repaired = [finding for finding in before if finding not in examined.findings]
     return Said(visible(examined_text(examined, repaired)))
 
@@ -54,11 +46,8 @@ def doctor(notebook: Notebook, args: argparse.Namespace) -> Said:
 @command("gc")
 def gc(notebook: Notebook, _args: argparse.Namespace) -> Said:
     """Pack the git repository of this session, so that it takes less of the disk."""
-    _named(notebook, None)
-    opened = notebook.session.store
-    if not isinstance(opened, DiskSession):
-        raise UsageError("this session is not on disk")
-    before, after = opened.pack()
+    wanted = _named(notebook, None)
+    before, after = notebook.stored.upkeep.pack(wanted)
     return Said(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
 
 
@@ -70,9 +59,7 @@ def gc(notebook: Notebook, _args: argparse.Namespace) -> Said:
 def push(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Send a session to another git repository; what went on there as well stays beside it."""
     wanted = _named(notebook, args.id)
-    if wanted == notebook.session.session_id:
-        notebook.session.store.flush()
-    return Said(visible(synced_text(_store(notebook).push(wanted, args.remote))))
+    return Said(visible(synced_text(notebook.stored.upkeep.push(wanted, args.remote))))
 
 
 @command(
@@ -82,11 +69,11 @@ def push(notebook: Notebook, args: argparse.Namespace) -> Said:
 )
 def pull(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Take sessions from another git repository; `%agent resume ID` goes on with one."""
-    store = _store(notebook)
-    wanted: list[str | None] = [args.id] if args.id else [*store.pushed(args.remote)] or [None]
+    upkeep = notebook.stored.upkeep
+    wanted: list[str | None] = [args.id] if args.id else [*upkeep.pushed(args.remote)] or [None]
     if notebook.begun in wanted:
         raise SessionActive(
             f"this notebook has {notebook.begun} open: `%agent new`, then pull it, then "
             f"`%agent resume {notebook.begun}`"
         )
-    return Said(visible("\n".join(synced_text(store.pull(args.remote, each)) for each in wanted)))
+    return Said(visible("\n".join(synced_text(upkeep.pull(args.remote, each)) for each in wanted)))

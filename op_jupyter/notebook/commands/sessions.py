@@ -13,7 +13,6 @@ from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.store.base import SearchHit, SessionInfo
-from op_jupyter.store.notes import Notes
 from op_jupyter.views.text import count, one_line, visible
 
 
@@ -23,7 +22,7 @@ def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
     session, dag = notebook.session, notebook.session.dag
     chosen = notebook.config.settings()
     lines = [f"session      {session.session_id} ({count(len(dag.turns), 'turn')})"]
-    if (folder := notebook.store.path(session.session_id)) is not None:
+    if (folder := notebook.stored.path(session.session_id)) is not None:
         lines.append(f"folder       {folder}")
     lines.append(f"workspace    {session.workspace}")
     lines.append(f"mode         {session.permission_mode}")
@@ -130,10 +129,7 @@ def export(notebook: Notebook, args: argparse.Namespace) -> Said:
 @command("memory", flag("--delete", metavar="ID", help="Forget this note."))
 def memory(notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the notes that agents keep across sessions (`%agent tools +remember +recall`)."""
-    root = notebook.store.root
-    if root is None:
-        raise UsageError("notes are kept beside sessions on disk, and these are in memory alone")
-    notes = Notes(root)
+    notes = notebook.stored.upkeep.notes
     if args.delete is not None:
         notes.delete(args.delete)
         return Said(f"Forgotten: {args.delete}")
