@@ -123,19 +123,26 @@ _CREDENTIAL_FOLDERS: Final = frozenset(
 _CREDENTIAL_FILES: Final = frozenset(
     {
         *(".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", ".pgpass", ".my.cnf"),
-        *(".boto", ".htpasswd", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"),
+        *(".boto", ".htpasswd", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".vault-token"),
+        *("jupyter_cookie_secret", "notebook_cookie_secret", "kaggle.json"),
     }
 )
 
 _CREDENTIAL_ENDS: Final = (
     (".config", "gcloud"),
     (".config", "gh"),
+    (".config", "git", "credentials"),
+    (".config", "rclone"),
+    (".claude", ".credentials.json"),
+    ("jupyter", "runtime"),
     (".docker", "config.json"),
     (".cargo", "credentials.toml"),
     (".cache", "huggingface", "token"),
     (".local", "share", "keyrings"),
     ("/", "etc", "shadow"),
     ("/", "etc", "gshadow"),
+    ("/", "etc", "shadow-"),
+    ("/", "etc", "gshadow-"),
 )
 
 _PROTECTED_RUNS: Final = ((".agents", "skills"),)

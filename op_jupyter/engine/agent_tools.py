@@ -7,6 +7,7 @@ returned here; it arrives as a message before the next model call, so it is told
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -117,6 +118,21 @@ def _ensured(workspace: Path, name: str) -> Place:
     return Place(worktree.path, repository.workspace(worktree))
 
 
+def _check_ours(workspace: Path, place: Place) -> None:
+    """A story that came from elsewhere may name any folder as the worktree.
+
+    Raises:
+        UsageError: *place* is no worktree of the repository of *workspace*.
+    """
+    ours = any(each.path == place.worktree for each in Repository(workspace).worktrees())
+    inside = Path(os.path.realpath(place.workspace)).is_relative_to(place.worktree)
+    if not (ours and inside):
+        raise UsageError(
+            f"{place.workspace} is in no worktree of this repository; give the task to a new "
+            "sub-agent"
+        )
+
+
 async def _wait(
     agents: Agents, turn: LiveTurn, caller: str, arguments: Mapping[str, Any]
 ) -> ToolOutput:
@@ -163,6 +179,8 @@ async def _follow_up(
     agents: Agents, turn: LiveTurn, caller: str, arguments: Mapping[str, Any]
 ) -> ToolOutput:
     assert turn.start is not None
+    if (place := agents.get(arguments["agent_id"]).place) is not None:
+        await in_thread(partial(_check_ours, agents.workspace, place))
     agent = agents.follow_up(turn.start, caller, arguments["agent_id"], arguments["message"])
     return _said(f"{agent.id} works at it; its result arrives as a message")
 

@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,7 +137,8 @@ class Agents:
             self._known = {}
             dag = self._session.dag
             for node in dag:
-                if node.metadata.get("kind") != AGENT:
+                told_by = node.metadata.get("agent_id")
+                if node.metadata.get("kind") != AGENT or not isinstance(told_by, str):
                     continue
                 self._note(node)
                 if node.status != "running" and message_node_id(node.id) not in dag.nodes:
@@ -148,7 +149,7 @@ class Agents:
         """Know the sub-agent that *node* is a task of; None for a message from outside."""
         assert self._known is not None
         agent_id, session_id = node.metadata["agent_id"], node.metadata.get("session_id")
-        if session_id is None:
+        if not isinstance(session_id, str):
             return None
         agent = self._known.get(agent_id)
         if agent is None:
@@ -302,6 +303,12 @@ class Agents:
         home = self._session.home
         assert home is not None
         child = await _opened(home, agent.session_id)
+        if not _is_child(child, self._session.session_id):
+            await asyncio.to_thread(home.release, child)
+            raise SessionStateError(
+                f"{agent.session_id} is no session of a sub-agent of this one; give the task to a "
+                "new sub-agent"
+            )
         forget = child.subscribe(lambda envelope: self._watch(agent, envelope.update))
         try:
             self._host(child)
@@ -470,7 +477,15 @@ class Agents:
 
 def _place_of(node: Node) -> Place | None:
     there = node.metadata.get("worktree"), node.metadata.get("workspace")
-    return Place(Path(there[0]), Path(there[1])) if there[0] and there[1] else None
+    return Place(Path(str(there[0])), Path(str(there[1]))) if there[0] and there[1] else None
+
+
+def _is_child(session: AgentSession, parent_id: str) -> bool:
+    """Whether *session* was made for a sub-agent of that one: a story from elsewhere names any."""
+    if not len(session.dag):  # what it was made with is stored with its first record
+        return True
+    parent = session.dag.meta.get("parent")
+    return isinstance(parent, Mapping) and parent.get("session_id") == parent_id
 
 
 async def _opened(home: Home, session_id: str) -> AgentSession:

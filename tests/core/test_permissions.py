@@ -69,6 +69,8 @@ MODE_TABLE = [
     (read(".env"), "ask", "ask", "ask"),
     (read(".env.example"), "allow", "allow", "allow"),
     (read("~/.ssh/config"), "ask", "ask", "ask"),
+    (read("~/.local/share/jupyter/runtime/jpserver-1.json"), "ask", "ask", "ask"),
+    (read("/etc/shadow-"), "ask", "ask", "ask"),
     (read("/proc/self/environ"), "ask", "ask", "ask"),
     (GateCall("inspect", "read"), "allow", "allow", "allow"),
     (edit("src/a.py"), "ask", "allow", "allow"),

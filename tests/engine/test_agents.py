@@ -14,6 +14,7 @@ import pytest
 
 from op_jupyter.core.agents import AgentMessage, fitted, message_node_id, too_long
 from op_jupyter.core.messages import ModelRequest, TextDelta
+from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.agent_tools import agent_tools
@@ -713,3 +714,40 @@ def test_a_worktree_that_is_gone_is_said_before_a_follow_up(
     )
     assert ask(session, again).text == "ok"
     assert "is gone; give the task to a new sub-agent" in texts(session)[-1]
+
+
+def test_a_story_from_elsewhere_cannot_say_where_a_sub_agent_works_or_which_session_it_is(
+    store: MemoryStore, session: AgentSession, repo: Path
+) -> None:
+    (home := repo.parent / "home").mkdir()
+    for name in ("diary", "s1.agent-2"):
+        opened = store.open(store.create_session(name, parent={"session_id": name[:2]}))
+        opened.append(Node("n", "user", "user", [], status="completed"))
+        opened.close()
+    told: list[dict[str, Any]] = [
+        {"agent_id": "agent-1", "session_id": "diary"},
+        {"agent_id": "agent-2", "session_id": "s1.agent-2", "worktree": str(home)},
+        {"agent_id": "agent-3", "session_id": ["s1"]},
+        {"session_id": "diary"},
+    ]
+    for number, said in enumerate(told):
+        there = {"workspace": str(home), **said, "kind": "agent"}
+        session.recorder.append(
+            Node(f"forged-{number}", "code", "x", {}, status="completed", metadata=there)
+        )
+    provider = by_task(
+        {
+            PARENT: [
+                reply(call("followup_task", {"agent_id": "agent-1", "message": "tell"})),
+                reply(WAIT),
+                reply(call("followup_task", {"agent_id": "agent-2", "message": "write"})),
+                reply(call("list_agents", {})),
+                reply("ok"),
+            ],
+        }
+    )
+    assert ask(session, provider, *file_tools()).text == "ok"
+    assert "diary is no session of a sub-agent of this one" in " ".join(arrived(session))
+    assert "is in no worktree of this repository" in texts(session)[2]
+    assert "agent-3" not in texts(session)[3]
+    assert len(store.load("diary")) == 1 and len(store.load("s1.agent-2")) == 1
