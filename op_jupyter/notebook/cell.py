@@ -90,7 +90,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
     small = service.runtime.provider.capabilities.small  # says here what is not configured
     here = _Here.now(notebook, quiet=options.quiet)
     with _session(notebook, options) as session:
-        if (earlier := _to_replay(notebook, session, options, here.run, content)) is not None:
+        if (earlier := _to_replay(notebook, session, options, here, content)) is not None:
             return _kept(notebook, options, _shown_again(notebook, session, earlier, here))
         worktree, workspace = _place(session, options)
         for problem in notebook.connect_servers(session):
@@ -118,7 +118,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
             options.max_steps or notebook.config.max_steps,
             model=options.model,
             budget=options.budget or notebook.config.budget or None,
-            base=_base(session.dag, here.run, notebook.config.on_rerun),
+            base=_base(session.dag, here, notebook.config.on_rerun),
             asker=asker,
             main_thread=notebook.lent,
             world=world_of(notebook, session, small=small, without_skills=options.no_skill),
@@ -173,6 +173,8 @@ def _place(session: AgentSession, options: CellOptions) -> tuple[Path | None, Pa
 def _metadata(here: _Here, worktree: Path | None, options: CellOptions) -> dict[str, Any]:
     """What is kept with the turn."""
     kept: dict[str, Any] = {} if here.run.cell_id is None else {"cell_id": here.run.cell_id}
+    if here.call > 1:
+        kept["call"] = here.call
     if worktree is not None:
         kept["worktree"] = worktree.name
     return {**kept, "background": True} if options.background else kept
@@ -180,18 +182,28 @@ def _metadata(here: _Here, worktree: Path | None, options: CellOptions) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """The cell that runs, and who looks at it."""
+    """The cell that runs, and who looks at it.
+
+    Attributes:
+        call: which turn of this run of the cell it is, from 1: a loop may ask more than once.
+    """
 
     front: FrontEnd
     run: CellRun
     request_id: str
     quiet: bool
+    call: int = 1
 
     @classmethod
     def now(cls, notebook: Notebook, *, quiet: bool) -> _Here:
-        run = cell_run(notebook.shell)
-        request_id = run.request_id or f"request-{uuid4().hex}"
-        return cls(detect(notebook.shell), run, request_id, quiet or notebook.config.quiet)
+        run, call = cell_run(notebook.shell), 1
+        if run.request_id is None:
+            request_id = f"request-{uuid4().hex}"
+        else:
+            call = notebook.count_call(run.request_id)
+            request_id = run.request_id if call == 1 else f"{run.request_id} {call}"
+        quiet = quiet or notebook.config.quiet
+        return cls(detect(notebook.shell), run, request_id, quiet, call)
 
 
 def _content(notebook: Notebook, prompt: str) -> tuple[Block, ...]:
@@ -276,31 +288,33 @@ def _offer(notebook: Notebook, session: AgentSession, here: _Here) -> Iterator[N
         yield
 
 
-def _base(dag: Dag, run: CellRun, on_rerun: str) -> str | None:
+def _base(dag: Dag, here: _Here, on_rerun: str) -> str | None:
     """What the turn follows: a cell that is run again takes the place of its earlier turn."""
-    earlier = None if on_rerun == "append" else _earlier_prompt(dag, run)
+    earlier = None if on_rerun == "append" else _earlier_prompt(dag, here)
     return KEEP_HEAD if earlier is None else earlier.predecessor
 
 
-def _earlier_prompt(dag: Dag, run: CellRun) -> Node | None:
-    """What this very cell said before, on the active line."""
-    if run.cell_id is None:
+def _earlier_prompt(dag: Dag, here: _Here) -> Node | None:
+    """What this very cell said before, with the same call of it, on the active line."""
+    if here.run.cell_id is None:
         return None
+    this = here.run.cell_id, here.call
     prompts = (node for node in reversed(dag.spine()) if node.role == "user")
-    return next((p for p in prompts if p.metadata.get("cell_id") == run.cell_id), None)
+    said = ((p, (p.metadata.get("cell_id"), p.metadata.get("call", 1))) for p in prompts)
+    return next((prompt for prompt, where in said if where == this), None)
 
 
 def _to_replay(
     notebook: Notebook,
     session: AgentSession,
     options: CellOptions,
-    run: CellRun,
+    here: _Here,
     content: tuple[Block, ...],
 ) -> Turn | None:
     """The turn to show again: the same cell said the same before, and it was answered."""
     if notebook.config.on_rerun != "replay" or options.background or options.skill:
         return None
-    prompt = _earlier_prompt(session.dag, run)
+    prompt = _earlier_prompt(session.dag, here)
     said = session.recorder.clean([block_to_json(block) for block in content])
     if prompt is None or prompt.turn_id is None or prompt.input != said:
         return None

@@ -53,11 +53,21 @@ class AgentMagic:
         _say(said)
 
     def _body(self, line: str, cell: str) -> str:
-        """The prompt as it was typed: IPython adds a line end and takes ``>>>`` away."""
-        head, line_end, body = self._notebook.raw_cell.lstrip().partition("\n")
-        if line_end and head.startswith("%%agent") and head.removeprefix("%%agent").strip() == line:
-            return body
-        return cell
+        """The prompt as it was typed: IPython adds a line end and takes ``>>>`` away.
+
+        Of a call by a program, which need not be in a cell, it is *cell*.
+        """
+        raw = self._notebook.raw_cell
+        head, line_end, body = raw.lstrip().partition("\n")
+        if not line_end or head.removeprefix("%%agent").strip() != line:
+            return cell
+        made_of_it = self._notebook.shell.transform_cell(raw)
+        return body if made_of_it.strip() == _call(line, cell) else cell
+
+
+def _call(line: str, cell: str) -> str:
+    """What IPython makes of a cell that is this magic."""
+    return f"get_ipython().run_cell_magic('agent', {line!r}, {cell!r})"
 
 
 def _say(said: Said) -> None:

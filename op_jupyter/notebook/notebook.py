@@ -40,6 +40,8 @@ from op_jupyter.tools.skills import SkillFolders
 from op_jupyter.tools.toolset import Toolset
 
 _LISTED: Final = 200
+_RUNS_AT_ONCE: Final = 100
+"""So many runs of cells, which may go on in subshells or threads, are told apart."""
 
 
 class Notebook:
@@ -72,9 +74,18 @@ class Notebook:
         self._handle: SessionHandle | None = None
         self._goes_on = goes_on
         self._skills: SkillFolders | None = None
+        self._calls: dict[str, int] = {}
         self.servers = Servers()
         self.notices = Notices(lambda: None if self._handle is None else self._handle.agent)
         config.observe(self._configured)
+
+    def count_call(self, request_id: str) -> int:
+        """Which ``%%agent`` of that run of a cell this is, from 1."""
+        call = self._calls.pop(request_id, 0) + 1
+        for old in list(self._calls)[:-_RUNS_AT_ONCE]:
+            del self._calls[old]
+        self._calls[request_id] = call
+        return call
 
     # -- the session
 

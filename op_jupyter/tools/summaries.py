@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
+from threading import current_thread, main_thread
 from typing import Any, Final, TypeVar
 
 from op_jupyter.core.keys import Json
@@ -197,7 +198,9 @@ def _foreign(read: Callable[[], T], value: Any) -> T | str:
     """What *read* finds out about *value*; when the value's own code fails, only that it does."""
     try:
         return read()
-    except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 -- the value's own code
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            raise  # the stop button, as far as anybody can tell
         return f"{type(value).__name__} (looking at it raises {type(error).__name__})"
 
 

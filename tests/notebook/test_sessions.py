@@ -126,6 +126,36 @@ def test_rerun_may_be_set_to_show_an_unchanged_turn_again(
     assert said(notebook.session.dag) == ["One, better"]
 
 
+def ask_each(shell: Shell, *prompts: str) -> list[Any]:
+    """One run of a cell that asks more than once."""
+    magic = shell.ip.run_cell_magic
+    return [magic("agent", "", prompt) for prompt in prompts]  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("cell_id", ["a", None])
+def test_a_cell_may_ask_more_than_once(
+    front: Front, shell: Shell, talkative: Model, store: MemoryStore, cell_id: Any
+) -> None:
+    notebook = load(shell.ip, store=store, make_runtime=talkative.runtime)
+    front.kernel.cell_id = cell_id
+    first, second, third = ask_each(shell, "One", "Two", "Two")
+    assert said(notebook.session.dag) == ["One", "Two", "Two"]
+    assert len({first.turn_id, second.turn_id, third.turn_id}) == 3
+    assert (first.text, third.text) == ("heard 1", "heard 5")
+
+
+def test_a_cell_that_asks_more_than_once_takes_the_place_of_all_it_asked_before(
+    front: Front, shell: Shell, talkative: Model, store: MemoryStore
+) -> None:
+    notebook = load(shell.ip, store=store, make_runtime=talkative.runtime)
+    front.run("a", "Zero")
+    front.kernel.cell_id = "b"
+    for prompts in (("One", "Two", "Three"), ("Uno", "Due"), ("Eins", "Zwei", "Drei")):
+        front.kernel.runs += 1
+        ask_each(shell, *prompts)
+        assert said(notebook.session.dag) == ["Zero", *prompts]
+
+
 def test_without_a_cell_id_a_turn_appends(
     notebook: Notebook, shell: Shell, talkative: Model
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import datetime
 import decimal
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -256,11 +258,28 @@ class Leaving:
         raise self._error
 
 
-@pytest.mark.parametrize("error", [SystemExit, GeneratorExit])
+class Odd(BaseException):
+    pass
+
+
+def _looked_at(error: type[BaseException]) -> list[str]:
+    held = [Leaving(error), [Leaving(error)], {Leaving(error): 1}]
+    looks = (brief_value, describe_value, lambda value: json.dumps(to_json_value(value)))
+    return [look(value) for value in held for look in looks]
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError, Odd])
 def test_a_value_cannot_end_the_program_that_looks_at_it(error: type[BaseException]) -> None:
-    for held in (Leaving(error), [Leaving(error)], {Leaving(error): 1}):
-        for text in (brief_value(held), describe_value(held), json.dumps(to_json_value(held))):
-            assert f"looking at it raises {error.__name__}" in text or "…" in text
+    for text in _looked_at(error):
+        assert f"looking at it raises {error.__name__}" in text or "…" in text
+
+
+def test_an_interrupt_of_a_value_is_the_stop_button_on_the_main_thread_alone() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        texts = threads.submit(_looked_at, KeyboardInterrupt).result()
+    assert all("looking at it raises KeyboardInterrupt" in text or "…" in text for text in texts)
+    with pytest.raises(KeyboardInterrupt):
+        brief_value(Leaving(KeyboardInterrupt))
 
 
 class Wordy:
