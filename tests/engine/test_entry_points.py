@@ -15,20 +15,20 @@ import pytest
 
 from op_jupyter import SessionStore, agentic_map, carry, session_context
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, text
-from tests.engine.entry_function import classify
+from op_jupyter.tools.summaries import to_json_value
+from tests.engine.entry_function import CASE, classify
 
-REVIEW = "A great film — I'd see it “again”.\nWould you?"
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("entry_function.py")
 SCRIPT = """
 from op_jupyter import session_context
-from tests.engine.entry_function import classify
+from tests.engine.entry_function import CASE, classify
 with session_context():
-    print(classify({review!r}))
+    print(classify(CASE))
 """
 CELL = """
-from tests.engine.entry_function import classify
-classify({review!r})
+from tests.engine.entry_function import CASE, classify
+classify(CASE)
 """
 
 
@@ -58,19 +58,19 @@ def sent(service: FakeMessages) -> bytes:
 
 def in_a_test() -> None:
     with session_context():
-        classify(REVIEW)
+        classify(CASE)
 
 
 def in_a_thread() -> None:
     with session_context():
-        thread = threading.Thread(target=carry(classify), args=(REVIEW,))
+        thread = threading.Thread(target=carry(classify), args=(CASE,))
         thread.start()
         thread.join()
 
 
 def in_a_worker_process() -> None:
     with session_context():
-        agentic_map(classify, [REVIEW])
+        agentic_map(classify, [CASE])
 
 
 def run(*command: str) -> None:
@@ -80,12 +80,13 @@ def run(*command: str) -> None:
 
 
 def in_a_script() -> None:
-    run(sys.executable, "-c", SCRIPT.format(review=REVIEW))
+    run(sys.executable, "-c", SCRIPT)
 
 
 def on_the_command_line() -> None:
     program = str(Path(sys.executable).with_name("op-jupyter"))
-    run(program, "run", f"{FILE}:classify", "--arg", f"review={REVIEW}")
+    case = to_json_value(CASE)
+    run(program, "run", f"{FILE}:classify", "--arg", f"case={json.dumps(case)}")
 
 
 @pytest.mark.slow  # four processes, each of which loads the SDK
@@ -104,7 +105,10 @@ def test_a_test_a_thread_a_worker_a_script_and_the_shell_send_the_same_bytes(
         enter()
         bodies[enter.__name__] = sent(service)
     assert set(bodies.values()) == {bodies["in_a_test"]}, bodies
-    assert b"Classify the sentiment" in bodies["in_a_test"]
+    body = bodies["in_a_test"].decode()
+    assert body.count("Weigh what speaks for it, and what against.") == 1
+    assert "classify → weigh" in body and "Classify the sentiment" in body  # as what `by` says
+    assert " at 0x" not in body
     store = SessionStore(root_path=tmp_path / "sessions")
     kept = [store.load(info.id) for info in store.sessions()]
     assert len(kept) == len(entries)
@@ -124,7 +128,7 @@ def test_a_cell_of_a_real_kernel_sends_the_same_bytes(
     expected = sent(service)
     with running_kernel(version, tmp_path, {}) as kernel:
         kernel.check("%load_ext openprogram")
-        kernel.check(CELL.format(review=REVIEW))
+        kernel.check(CELL)
     assert sent(service) == expected
 
 
@@ -134,6 +138,6 @@ def test_the_same_call_twice_in_one_session_has_the_same_system_prompt(
     systems: list[Any] = []
     with session_context():
         for _ in range(2):
-            classify(REVIEW)
+            classify(CASE)
             systems.append(service.requests[-1].body["system"])
     assert systems[0] == systems[1]

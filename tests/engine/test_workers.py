@@ -761,12 +761,51 @@ def test_the_process_pool_of_the_standard_library_works(store: MemoryStore) -> N
         assert tree(handle.agent) == [("classify", *CALLED)] * 2
 
 
+@agentic_function
+def classify_all(reviews: list[str], executor: Executor) -> list[str]:
+    """Classify many, somewhere."""
+    return agentic_map(classify, reviews, executor)
+
+
+def assert_works(executor: Executor, session: AgentSession, folder: Path) -> None:
+    """Nodes come home under the right caller, an error costs its item, a stop gets there."""
+    assert classify_all(["a", "b", "c"], executor) == ["about a", "about b", "about c"]
+    assert agentic_map(functions.later, ["d"], executor) == ["about d"]
+    _, error = agentic_map(fragile, [1, 13], executor, return_exceptions=True)
+    assert isinstance(error, ValueError)
+    future = submit(functions.waits_for_a_model, str(folder / "first"), executor=executor)
+    wait_for(folder / "first")
+    future.cancel()
+    with pytest.raises(CancelledError):
+        future.result(30)
+
+    def interrupt() -> None:
+        wait_for(folder / "second")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        agentic_map(functions.waits_for_a_model, [str(folder / "second")], executor)
+    thread.join()
+    for name in ("first", "second"):
+        wait_for(folder / f"{name} stopped")
+    ended = tree(session)
+    assert [node[:2] for node in ended[4:]] == [("waits_for_a_model", "cancelled")] * 2
+    assert ended[:4] == [
+        ("classify_all", "completed", *[("classify", *CALLED)] * 3),
+        ("later", *CALLED),
+        ("fragile", "completed"),
+        ("fragile", "error"),
+    ]
+    assert_sound(session)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the cluster's own libraries
 def test_a_dask_cluster_works(store: MemoryStore, tmp_path: Path) -> None:
     from distributed import Client, LocalCluster
 
-    marker = tmp_path / "runs"
     with (
         LocalCluster(
             n_workers=2,
@@ -778,16 +817,7 @@ def test_a_dask_cluster_works(store: MemoryStore, tmp_path: Path) -> None:
         Client(cluster) as client,
         in_session(store) as handle,
     ):
-        executor = client.get_executor()
-        assert agentic_map(classify, ["a", "b", "c"], executor) == ["about a", "about b", "about c"]
-        assert tree(handle.agent) == [("classify", *CALLED)] * 3
-        future = submit(functions.waits_for_a_model, str(marker), executor=executor)
-        wait_for(marker)
-        future.cancel()
-        with pytest.raises(CancelledError):
-            future.result(30)
-        assert tree(handle.agent)[-1] == ("waits_for_a_model", "cancelled")
-        assert_sound(handle.agent)
+        assert_works(client.get_executor(), handle.agent, tmp_path)
 
 
 @pytest.mark.slow
@@ -802,11 +832,7 @@ def test_an_ipyparallel_cluster_works(
         ipyparallel.Cluster(n=2, controller_ip="127.0.0.1", log_level=40) as client,
         in_session(store) as handle,
     ):
-        executor = client.executor()
-        assert agentic_map(classify, ["a", "b", "c"], executor) == ["about a", "about b", "about c"]
-        assert agentic_map(functions.later, ["d"], executor) == ["about d"]
-        assert tree(handle.agent) == [("classify", *CALLED)] * 3 + [("later", *CALLED)]
-        assert_sound(handle.agent)
+        assert_works(client.executor(), handle.agent, tmp_path)
 
 
 @pytest.mark.slow

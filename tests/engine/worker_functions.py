@@ -187,4 +187,7 @@ def waits_for_a_model(marker: str) -> str:
     """Wait for a model that never answers."""
     with Runtime(call=_hang, model="m") as runtime:
         Path(marker).touch()
-        return runtime.exec("hello?")
+        try:
+            return runtime.exec("hello?")
+        finally:
+            Path(f"{marker} stopped").touch()

@@ -53,6 +53,10 @@ class Switchboard:
         port = self._server.sockets[0].getsockname()[1]
         return Address(host, port, self._token)
 
+    def reaches(self, call_id: str) -> bool:
+        """Whether that call runs, and hears us."""
+        return call_id in self._lines
+
     def stop(self, call_id: str) -> None:
         """Have that call stopped; one that has not begun hears it when it does."""
         self._stopped.add(call_id)

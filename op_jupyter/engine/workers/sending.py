@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
@@ -54,6 +54,10 @@ Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
 STOP_SECONDS: Final = 3.0
 """How long calls that are told to stop may take to come home; less than an interrupt waits."""
+
+
+LATE_SECONDS: Final = 1.0
+"""How long calls may take to say that they run, where nobody else says so: then they hear it."""
 
 
 class Batch:
@@ -218,14 +222,14 @@ class Batch:
         try:
             await arrivals.store_all()
         except asyncio.CancelledError:
-            for future, call in arrivals.waiting.items():
-                if not future.cancel():  # one that waits for a worker ends at once
-                    switchboard.stop(call.id)
+            perhaps_running = _stop(executor, arrivals.waiting, switchboard)
             try:
                 async with asyncio.timeout(STOP_SECONDS):
                     await arrivals.store_all()
             except TimeoutError:
                 _abandon(executor, arrivals.waiting)
+            if perhaps_running:
+                await asyncio.sleep(LATE_SECONDS)
             raise
 
     def _close(self, error: BaseException | None) -> None:
@@ -289,6 +293,26 @@ def _roughly(question: Question, said: Any) -> Any:
         read_form(question.fields, said)
         return said
     return checked_answer(question, said)
+
+
+def _stop(
+    executor: Executor, calls: Mapping[Future[bytes], Call], switchboard: Switchboard
+) -> bool:
+    """Call off what waits for a worker, then stop what runs: a worker that is free takes nothing.
+
+    True: what was called off may run all the same.  Some executors do that to what runs already,
+    and forget what it comes to.
+    """
+    called_off = {
+        call.id
+        for future, call in calls.items()
+        if not switchboard.reaches(call.id) and future.cancel()
+    }
+    truthful = isinstance(executor, WorkerPool | ProcessPoolExecutor)
+    for call in calls.values():
+        if call.id not in called_off or not truthful:
+            switchboard.stop(call.id)
+    return bool(called_off) and not truthful
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
