@@ -161,6 +161,8 @@ def missing_result(tool_use_id: str) -> ToolResultBlock:
 def _answered(message: Message, waiting: Sequence[str]) -> Message:
     """*message* of a user with exactly the results of the calls that are *waiting*, first."""
     given = [b for b in message.content if isinstance(b, ToolResultBlock)]
+    if not given and not waiting:
+        return message
     if [b.tool_use_id for b in given] == list(waiting) and (
         message.content[: len(given)] == tuple(given)
     ):
@@ -174,7 +176,7 @@ def _answered(message: Message, waiting: Sequence[str]) -> Message:
 
 
 def _map_results(message: Message, change: _Change) -> Message:
-    if not any(isinstance(b, ToolResultBlock) for b in message.content):
+    if not [b for b in message.content if isinstance(b, ToolResultBlock)]:
         return message
     blocks = tuple(change(b) if isinstance(b, ToolResultBlock) else b for b in message.content)
     return message if blocks == message.content else Message(message.role, blocks)

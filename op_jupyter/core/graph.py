@@ -23,6 +23,7 @@ _ROLES: Final = frozenset(get_args(NodeRole))
 _NODE_STATUSES: Final = frozenset(get_args(NodeStatus))
 _TURN_KINDS: Final = frozenset(get_args(TurnKind))
 _TURN_ENDS: Final = frozenset(get_args(TurnStatus)) - {"running"}
+_NO_TURNS: Final[Mapping[str, Turn]] = {}
 _BRANCH: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
 
 
@@ -41,6 +42,10 @@ class Dag:
     last_seq: int = 0
     _called: dict[str | None, list[str]] = field(default_factory=dict)
     _following: dict[str | None, list[str]] = field(default_factory=dict)
+    _changed: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    _made: dict[tuple[str, str], tuple[int, Any]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def head(self) -> str | None:
@@ -125,6 +130,41 @@ class Dag:
                 return turn
         return None
 
+    # -- what was made of a node, so that it need not be made again
+
+    def recall(self, what: str, node: Node, as_of: int) -> Any:
+        """The *what* that was made of *node*, if it is the same as of that seq; or None."""
+        made_at, made = self._made.get((what, node.id), (-1, None))
+        # Of a seq that is not before the last change, so nothing that is here was too new for it.
+        fits = self._changed.get(self._outermost(node), 0) <= made_at <= as_of
+        return made if fits else None
+
+    def remember(self, what: str, node: Node, as_of: int, made: Any) -> None:
+        """Keep the *what* that was *made*, as of that seq, of *node* and all that it executed.
+
+        It is forgotten when any of that, or what called it, changes.
+        """
+        self._made[what, node.id] = as_of, made
+
+    def _outermost(self, node: Node) -> str:
+        """The first node of the call at top level that *node* is part of."""
+        nodes = self.nodes  # an excerpt of a graph may lack the ends of edges
+        while node.caller is not None and (caller := nodes.get(node.caller)) is not None:
+            node = caller
+        frame = node.metadata.get("frame")
+        while frame is not None and (before := nodes.get(node.predecessor or "")) is not None:
+            if before.caller is not None or before.metadata.get("frame") != frame:
+                break
+            node = before  # the model calls of one loop are one thing
+        return node.id
+
+    def _change(self, node: Node, metadata: Mapping[str, Any]) -> None:
+        """Note that *node* changes with the next seq, or with that of its end in *metadata*."""
+        seq = max(self.last_seq + 1, node.seq)
+        if (done := metadata.get("done_seq")) and done > seq:
+            seq = done
+        self._changed[self._outermost(node)] = seq
+
     # -- rules: each raises GraphError and changes nothing
 
     def check_node(self, node: Node, pending: Collection[str] = ()) -> None:
@@ -164,10 +204,10 @@ class Dag:
                 "at most 100 characters"
             )
 
-    def check_open_turn(self, turn: Turn) -> None:
-        """Whether *turn* may start."""
+    def check_open_turn(self, turn: Turn, pending: Collection[str] = ()) -> None:
+        """Whether *turn* may start, after those that are here and *pending*."""
         _check_id(turn.id, "turn")
-        if turn.id in self.turns:
+        if turn.id in self.turns or turn.id in pending:
             raise GraphError(f"turn {turn.id!r} is already in session {self.session_id!r}")
         if turn.kind not in _TURN_KINDS:
             raise GraphError(f"kind {turn.kind!r} of {turn.id!r} is none of {sorted(_TURN_KINDS)}")
@@ -176,9 +216,14 @@ class Dag:
         _check_types(turn.id, (turn.subject, turn.started_at), turn.metadata)
         self.check_head(turn.base)
 
-    def check_close_turn(self, turn_id: str, fields: Mapping[str, Any]) -> None:
-        """Whether turn *turn_id* may end as *fields* say: status, finished_at and more."""
-        turn = self.turns.get(turn_id)
+    def check_close_turn(
+        self, turn_id: str, fields: Mapping[str, Any], pending: Mapping[str, Turn] = _NO_TURNS
+    ) -> None:
+        """Whether turn *turn_id*, here or *pending*, may end as *fields* say.
+
+        They are its status, finished_at and more.
+        """
+        turn = self.turns.get(turn_id) or pending.get(turn_id)
         if turn is None:
             raise GraphError(f"no turn {turn_id!r} in session {self.session_id!r}")
         if turn.status != "running":
@@ -210,6 +255,7 @@ class Dag:
 
     def add(self, node: Node) -> Node:
         """Fold one new node in."""
+        self._change(node, node.metadata)
         self.nodes[node.id] = node
         # A node that was recorded elsewhere comes with its end.
         self.see(max(node.seq, done) if (done := node.metadata.get("done_seq")) else node.seq)
@@ -221,6 +267,7 @@ class Dag:
     def fill(self, node_id: str, fields: Mapping[str, Any]) -> Node:
         """Fold an update in and return the node as it is now."""
         old, get = self.nodes[node_id], fields.get
+        self._change(old, fields.get("metadata", {}))
         metadata = old.metadata
         if "metadata" in fields:
             metadata = {**metadata, **fields["metadata"]}

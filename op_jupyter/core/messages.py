@@ -86,7 +86,7 @@ class Message:
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
         """The tool calls, in the model's order."""
-        return tuple(b for b in self.content if isinstance(b, ToolUseBlock))
+        return tuple([b for b in self.content if isinstance(b, ToolUseBlock)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +279,12 @@ def merge_consecutive(messages: Sequence[Message]) -> tuple[Message, ...]:
             merged[-1] = Message(message.role, merged[-1].content + message.content)
         else:
             merged.append(message)
-    return tuple(_results_first(m) for m in merged)
+    return tuple([_results_first(m) for m in merged])
 
 
 def _results_first(message: Message) -> Message:
-    results = tuple(b for b in message.content if isinstance(b, ToolResultBlock))
-    others = tuple(b for b in message.content if not isinstance(b, ToolResultBlock))
-    return Message(message.role, results + others)
+    results = [b for b in message.content if isinstance(b, ToolResultBlock)]
+    if not results:
+        return message
+    others = [b for b in message.content if not isinstance(b, ToolResultBlock)]
+    return Message(message.role, (*results, *others))

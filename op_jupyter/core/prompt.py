@@ -13,7 +13,7 @@ Layout of a request:
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import itemgetter
@@ -239,7 +239,7 @@ def _line_entries(dag: Dag, node: Node, shown: Shown) -> Iterator[Entry]:
     if node.role == "user":
         yield (_spoken(node),)
     elif node.role == "llm" and _finished(node, shown.as_of):
-        yield _exchange(dag, node, shown.as_of)
+        yield _remembered(_exchange, dag, node, shown.as_of)
     yield from _direct_entries(dag.followers(node.id), dag, shown)
 
 
@@ -258,17 +258,31 @@ def _direct_entries(nodes: Iterable[Node], dag: Dag, shown: Shown) -> Iterator[E
     """
     running = {frame.id for frame in shown.frames}
     for node in _without_steps(dag, nodes):
-        if not _finished(node, shown.as_of) or not _is_bare_call(dag, node):
-            continue
-        frame = node.metadata.get("frame")
-        if node.role == "code" and frame is None:
-            yield _call_entry(dag, node, shown.as_of)
-        elif _is_question(node):
-            if node.metadata.get("bare"):
-                yield _question_entry(node)
-        elif node.metadata.get("bare") and frame not in running and _is_first(node):
-            steps = _whole_steps(dag, _loop_from(dag, node), shown.as_of)
-            yield _loop_entry(dag, steps, shown.as_of)
+        if node.metadata.get("frame") not in running or _is_question(node):
+            yield _remembered(_direct_entry, dag, node, shown.as_of)
+
+
+def _direct_entry(dag: Dag, node: Node, as_of: int) -> Entry:
+    if not _finished(node, as_of) or not _is_bare_call(dag, node):
+        return ()
+    if node.role == "code" and node.metadata.get("frame") is None:
+        return _call_entry(dag, node, as_of)
+    if not node.metadata.get("bare"):
+        return ()
+    if _is_question(node):
+        return _question_entry(node)
+    if not _is_first(node):
+        return ()
+    return _loop_entry(dag, _whole_steps(dag, _loop_from(dag, node), as_of), as_of)
+
+
+def _remembered(make: Callable[[Dag, Node, int], Entry], dag: Dag, node: Node, as_of: int) -> Entry:
+    """What *make* makes of *node*, which was made before if nothing has changed since."""
+    entry: Entry | None = dag.recall(make.__name__, node, as_of)
+    if entry is None:
+        entry = make(dag, node, as_of)
+        dag.remember(make.__name__, node, as_of, entry)
+    return entry
 
 
 def _is_bare_call(dag: Dag, node: Node) -> bool:

@@ -20,6 +20,7 @@ from op_jupyter.engine.session import AgentSession, status_of
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.turn_runner import end_metadata, failure_of
 from op_jupyter.errors import StoreError, TurnCancelled
+from op_jupyter.store.base import Ended
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.tools.toolset import Toolset
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Call:
-    """One ``exec``: the frame that its nodes belong to, and its turn."""
+    """One ``exec``: the frame that its nodes belong to, and its turn, which may be its own."""
 
     frame: Frame
     turn: LiveTurn
     predecessor: str | None = None
     progress: Progress = field(default_factory=Progress)
+    owns_turn: bool = False
 
     @property
     def nested(self) -> bool:
@@ -60,7 +62,7 @@ def own_turn(session: AgentSession, subject: str, progress: Progress) -> Iterato
     error: BaseException | None = None
     try:
         with Uninterrupted():
-            turn = session.begin_call(subject)
+            turn = session.begin_call(subject, with_node=True)
         yield turn
     except BaseException as raised:
         error = raised
@@ -71,13 +73,20 @@ def own_turn(session: AgentSession, subject: str, progress: Progress) -> Iterato
             record_end(error, lambda: end_call(session, ended, error, progress))
 
 
+def call_end(
+    session: AgentSession, turn: LiveTurn, error: BaseException | None, progress: Progress
+) -> Ended:
+    """The end of a turn of one call, which ended with *error*, or well."""
+    failure = failure_of(error, session.recorder.clean)
+    return Ended(turn.id, status_of(error), failure, end_metadata(progress))
+
+
 def end_call(
     session: AgentSession, turn: LiveTurn, error: BaseException | None, progress: Progress
 ) -> None:
     """Store the end of a turn of one call, if it has none yet."""
-    if session.dag.turns[turn.id].status == "running":
-        failure = failure_of(error, session.recorder.clean)
-        session.end_call(turn, status_of(error), failure, end_metadata(progress))
+    end = call_end(session, turn, error, progress)
+    session.end_call(turn, end.status, end.failure, end.metadata)
 
 
 def record_end(error: BaseException | None, record: Callable[[], None]) -> None:
@@ -143,7 +152,7 @@ def open_call(subject: str) -> Iterator[Call]:
     with own_turn(session, subject, progress) as turn:
         base = session.dag.head
         bare = _anonymous(session, turn.id, base, None)
-        yield Call(bare, turn, base, progress)
+        yield Call(bare, turn, base, progress, owns_turn=context.current_turn_id() is None)
 
 
 def _anonymous(

@@ -19,6 +19,7 @@ from op_jupyter.core.prompt import FrameView, call_line, frame_header
 from op_jupyter.core.updates import bounded, clip
 from op_jupyter.engine import context, hooks
 from op_jupyter.engine.calls import (
+    call_end,
     end_call,
     frame_runtime,
     record_end,
@@ -187,7 +188,8 @@ class Invocation:
         shared = context.current_turn_id()
         if shared is not None:
             return shared
-        self._turn = self._session.begin_call(call_line(self._function.name, self._arguments))
+        subject = call_line(self._function.name, self._arguments)
+        self._turn = self._session.begin_call(subject, with_node=True)
         return self._turn.id
 
     def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
@@ -275,7 +277,12 @@ class Invocation:
 
     def _finish(self, error: BaseException | None, seconds: float) -> None:
         if (end := self._filling(error, seconds)) is not None:
-            self._session.recorder.finish(end.node_id, **end.fields)
+            ended = (
+                None
+                if self._turn is None
+                else call_end(self._session, self._turn, error, Progress())
+            )
+            self._session.recorder.finish(end.node_id, ended=ended, **end.fields)
 
     def _filling(self, error: BaseException | None, seconds: float) -> Fill | None:
         node = self._session.dag.nodes.get(self._node_id)

@@ -19,7 +19,7 @@ from op_jupyter.core.updates import Update, node_view
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.publisher import Publisher
 from op_jupyter.errors import StoreError
-from op_jupyter.store.base import Change, Decided, Fill, OpenSession
+from op_jupyter.store.base import Change, Decided, Ended, Fill, OpenSession, Tip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Recorder:
         self._publisher = publisher
         self._cleaner = cleaner
         self._lock = threading.RLock()
+        self._beginning: dict[str, Turn] = {}
 
     @property
     def store(self) -> OpenSession:
@@ -59,9 +60,22 @@ class Recorder:
     def append(self, node: Node, *, advance_head: bool = False) -> Node:
         """Store a new node, then show it."""
         with self._lock:
-            stored = self._store.append(self._clean(node), advance_head=advance_head)
-            self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
-            return stored
+            return self._append(node, self._begun(node.turn_id), advance_head=advance_head)
+
+    def begin_with(self, turn: Turn, node: Node) -> Node:
+        """Store the start of *turn* and *node*, the new tip, as one; then show the node."""
+        with self._lock:
+            return self._append(node, self._clean_turn(turn), advance_head=True)
+
+    def _append(self, node: Node, turn: Turn | None, *, advance_head: bool) -> Node:
+        clean = self._clean(node)
+        if turn is None:
+            stored = self._store.append(clean, advance_head=advance_head)
+        else:
+            [stored] = self._store.write([turn, Tip(clean) if advance_head else clean])
+            self._beginning.pop(turn.id, None)
+        self._publisher.publish(stored.turn_id, Update("node_appended", node_view(stored)))
+        return stored
 
     def note(self, node_id: str, **metadata: Any) -> None:
         """Store something about a node that is still running."""
@@ -77,6 +91,7 @@ class Recorder:
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:
         """Store several new nodes as one, then show them."""
         with self._lock:
+            self._store_begun()
             stored = self._store.append_many([self._clean(node) for node in nodes])
             for node in stored:
                 self._publisher.publish(node.turn_id, Update("node_appended", node_view(node)))
@@ -92,6 +107,7 @@ class Recorder:
             StoreError: it was refused; nothing was stored.
         """
         with self._lock:
+            self._store_begun()
             here = self._store.dag.last_seq
             changes: list[Change] = []
             for part in parts:
@@ -108,28 +124,33 @@ class Recorder:
                 update = Update("node_updated" if node.id in ended else "node_appended", view)
                 self._publisher.publish(node.turn_id, update)
 
-    def finish(self, node_id: str, **fields: Any) -> Node:
+    def finish(self, node_id: str, *, ended: Ended | None = None, **fields: Any) -> Node:
         """Fill the end of a node in, then show it.
 
         The node gets ``done_seq``: a prompt rendered as of an earlier seq did not see it
         finished, which is what makes every prompt reproducible from the store.
 
+        *ended*: the end of its turn, stored as one with it.
+
         Raises:
             StoreError: it was refused; the node ends as an error that says so, if at least
-                that can be stored.
+                that can be stored.  Its turn goes on.
         """
         with self._lock:
             try:
-                return self._fill(node_id, fields)
+                return self._fill(node_id, fields, ended)
             except StoreError as error:
                 said = {"type": type(error).__name__, "message": error.message}
                 with suppress(StoreError):
                     self._fill(node_id, {"status": "error", "metadata": {"error": said}})
                 raise
 
-    def _fill(self, node_id: str, fields: Mapping[str, Any]) -> Node:
+    def _fill(self, node_id: str, fields: Mapping[str, Any], ended: Ended | None = None) -> Node:
         end = self._done(Fill(node_id, fields), self._store.dag.last_seq + 1)
-        node = self._store.update(node_id, **end.fields)
+        if ended is None:
+            node = self._store.update(node_id, **end.fields)
+        else:
+            [node] = self._store.write([end, self._clean_end(ended)])
         self._publisher.publish(node.turn_id, Update("node_updated", node_view(node)))
         return node
 
@@ -140,12 +161,42 @@ class Recorder:
     def begin_turn(self, turn: Turn) -> Turn:
         """Store the start of a turn."""
         with self._lock:
-            clean = replace(
-                turn,
-                subject=self._cleaner.text(turn.subject),
-                metadata=self._cleaner.json(dict(turn.metadata)),
-            )
-            return self._store.begin_turn(clean)
+            return self._store.begin_turn(self._clean_turn(turn))
+
+    def begin_turn_later(self, turn: Turn) -> None:
+        """Have the start of a turn stored as one with its first node, or with its end.
+
+        Until then there is nothing that a restart would have to know of.
+        """
+        with self._lock:
+            self._beginning[turn.id] = self._clean_turn(turn)
+
+    def is_running(self, turn_id: str) -> bool:
+        """Whether that turn has begun, stored or not, and has not ended."""
+        with self._lock:
+            turn = self._beginning.get(turn_id) or self._store.dag.turns.get(turn_id)
+        return turn is not None and turn.status == "running"
+
+    def _begun(self, turn_id: str | None) -> Turn | None:
+        """The start of that turn, if it still has to be stored."""
+        return None if turn_id is None else self._beginning.get(turn_id)
+
+    def _store_begun(self) -> None:
+        """Store the starts that are left: something comes that may belong to one of them."""
+        for turn in tuple(self._beginning.values()):
+            self._store.begin_turn(turn)
+            del self._beginning[turn.id]
+
+    def _clean_turn(self, turn: Turn) -> Turn:
+        return replace(
+            turn,
+            subject=self._cleaner.text(turn.subject),
+            metadata=self._cleaner.json(dict(turn.metadata)),
+        )
+
+    def _clean_end(self, end: Ended) -> Ended:
+        failure, metadata = self._cleaner.json([end.failure, end.metadata])
+        return replace(end, failure=failure, metadata=metadata)
 
     def end_turn(
         self,
@@ -160,24 +211,32 @@ class Recorder:
         Raises:
             StoreError: it was refused; the turn ends as failed, if at least that can be stored.
         """
-        failure, metadata = self._cleaner.json(failure), self._cleaner.json(metadata)
+        end = self._clean_end(Ended(turn_id, status, failure, metadata))
         with self._lock:
             try:
-                return self._store.end_turn(turn_id, status, failure=failure, metadata=metadata)
+                self._end(end)
             except StoreError as error:
                 said = {"code": "persistence_error", "message": error.message}
                 with suppress(StoreError):
-                    self._store.end_turn(turn_id, "failed", failure=failure or said)
+                    self._end(Ended(turn_id, "failed", end.failure or said))
                 raise
+            return self._store.dag.turns[turn_id]
+
+    def _end(self, end: Ended) -> None:
+        turn = self._begun(end.turn_id)
+        self._store.write([end] if turn is None else [turn, end])
+        self._beginning.pop(end.turn_id, None)
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
         """Store who allowed or denied what."""
         with self._lock:
+            self._store_begun()
             self._store.record_decision(self._cleaner.json(dict(decision)))
 
     def record_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Store that a summary stands for named nodes."""
         with self._lock:
+            self._store_begun()
             self._store.record_checkpoint(checkpoint)
 
     def set_head(self, node_id: str | None) -> None:
@@ -202,6 +261,7 @@ class Recorder:
     def keep_blob(self, data: bytes, media_type: str) -> str:
         """Store *data* once and return its sha256."""
         with self._lock:
+            self._store_begun()
             return self._store.put_blob(data, media_type)
 
     def holds_secret(self, data: bytes) -> bool:

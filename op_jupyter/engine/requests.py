@@ -41,6 +41,7 @@ from op_jupyter.core.prompt import (
 from op_jupyter.core.updates import bounded
 from op_jupyter.errors import StoreError
 from op_jupyter.providers.base import CONVERSATION
+from op_jupyter.store.base import Ended
 from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
@@ -249,10 +250,11 @@ class Asked:
         status = "error" if is_error else "cancelled"
         recorder.finish(self.node.id, status=status, metadata=metadata)
 
-    def finish(self, done: ResponseDone, label: str) -> Node:
-        """Store the answer."""
+    def finish(self, done: ResponseDone, label: str, ended: Ended | None = None) -> Node:
+        """Store the answer, and with it that its turn has *ended*."""
         return self.plan.session.recorder.finish(
             self.node.id,
+            ended=ended,
             status="completed",
             output=message_to_json(done.message),
             name=done.model or self.node.name,

@@ -26,7 +26,7 @@ from op_jupyter.core.messages import (
 from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import context, loop, questions
-from op_jupyter.engine.calls import ambient_runtime, open_call, session_tools
+from op_jupyter.engine.calls import ambient_runtime, call_end, open_call, session_tools
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.exchanges import ProviderMemory
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
@@ -271,6 +271,9 @@ class Runtime:
                 on_stream=on_stream,
                 frame=frame,
                 own_tools=own_tools,
+                ending=(lambda progress: call_end(frame.session, call.turn, None, progress))
+                if call.owns_turn and wanted is None
+                else None,
             )
             try:
                 async with host_can_cancel():

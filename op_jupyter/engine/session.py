@@ -605,12 +605,14 @@ class AgentSession:
         if running is not None:
             raise SessionActive(f"turn {running} is still running; {what} once it is over")
 
-    def begin_call(self, subject: str) -> LiveTurn:
-        """Store the start of a turn for one call made outside of any turn."""
+    def begin_call(self, subject: str, *, with_node: bool = False) -> LiveTurn:
+        """Begin a turn for one call made outside of any turn.
+
+        It is stored, *with_node*: as one with its first node.
+        """
         turn = LiveTurn(self.new_id("turn"), self.recorder, visible=False)
-        self.recorder.begin_turn(
-            Turn(turn.id, "call", "running", clip(subject), self.dag.head, started_at=self.now())
-        )
+        begin = self.recorder.begin_turn_later if with_node else self.recorder.begin_turn
+        begin(Turn(turn.id, "call", "running", clip(subject), self.dag.head, started_at=self.now()))
         self._calls[turn.id] = turn
         return turn
 
@@ -634,9 +636,10 @@ class AgentSession:
         failure: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store the end of such a turn."""
+        """Store the end of such a turn, if it has none yet."""
         self._calls.pop(turn.id, None)
-        self.recorder.end_turn(turn.id, status, failure=failure, metadata=metadata)
+        if self.recorder.is_running(turn.id):
+            self.recorder.end_turn(turn.id, status, failure=failure, metadata=metadata)
 
     def open_shared_turn(self, turn_id: str) -> None:
         """Begin the turn that a block of code named, unless it is open or over."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -41,6 +42,7 @@ from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import ToolEnv, TurnEnd, run_tool_call, store_not_run
 from op_jupyter.engine.world_state import NOTHING, UnreadableSection
 from op_jupyter.errors import ProtocolError, ProviderError, StoreError
+from op_jupyter.store.base import Ended
 from op_jupyter.tools.base import MainThread, ToolOutput
 from op_jupyter.tools.toolset import Toolset
 
@@ -67,6 +69,8 @@ class Plan:
         own_tools: a provider that has tools of its own offers them too.
         exchange: where it stands at a provider that keeps the conversation itself.
         budget: tokens, sent and received, after which no further call is made; None: any number.
+        ending: the end of the turn, which is stored as one with the answer; None: what comes
+            after the answer decides how the turn ends.
     """
 
     session: AgentSession
@@ -94,6 +98,7 @@ class Plan:
     own_tools: bool = False
     exchange: Exchange | None = None
     budget: int | None = None
+    ending: Callable[[Progress], Ended] | None = None
 
     @property
     def frame_id(self) -> str | None:
@@ -188,11 +193,11 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         # A provider that keeps the conversation takes prompts at the start of a turn alone.
         if plan.spine and (plan.exchange is None or step == first):
             plan.session.agents.drain(plan.turn.id)
-        node, done = await _model_step(plan, added, own, step, progress)
+        node, done = await _model_step(plan, added, own, progress)
         progress.node = node
         progress.add(done)
         uses = done.message.tool_uses
-        if not uses and done.stop_reason != "pause_turn":
+        if is_answer(done):
             return progress
         if uses:
             plan.enter(Phase.RUNNING_TOOLS)
@@ -204,6 +209,11 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         f"no answer after {plan.max_steps} model call{'' if plan.max_steps == 1 else 's'}; "
         f"raise {'--max-steps' if plan.spine else 'max_steps='} or ask for less at once",
     )
+
+
+def is_answer(done: ResponseDone) -> bool:
+    """Whether nothing has to follow that response."""
+    return not done.message.tool_uses and done.stop_reason != "pause_turn"
 
 
 def _check_budget(plan: Plan, progress: Progress) -> None:
@@ -254,7 +264,7 @@ async def _run_tools(
 
 
 async def _model_step(
-    plan: Plan, content: tuple[Block, ...], own: str | None, step: int, progress: Progress
+    plan: Plan, content: tuple[Block, ...], own: str | None, progress: Progress
 ) -> tuple[Node, ResponseDone]:
     """Ask the model once; *own* is the call before it in this loop.
 
@@ -267,14 +277,14 @@ async def _model_step(
     if summary is not None:
         predecessor, prepared = summary, _prepare(plan, content, summary)
     try:
-        return await _ask(plan, prepared, predecessor, step)
+        return await _ask(plan, prepared, predecessor, progress)
     except ProviderError as error:
         if summary is not None or not overflowed(error):
             raise
         summary = await _compact(plan, prepared, progress, overflow=True)
         if summary is None:
             raise
-    return await _ask(plan, _prepare(plan, content, summary), summary, step)
+    return await _ask(plan, _prepare(plan, content, summary), summary, progress)
 
 
 def _prepare(plan: Plan, content: tuple[Block, ...], own: str | None) -> Prepared:
@@ -282,14 +292,15 @@ def _prepare(plan: Plan, content: tuple[Block, ...], own: str | None) -> Prepare
 
 
 async def _ask(
-    plan: Plan, prepared: Prepared, predecessor: str | None, step: int
+    plan: Plan, prepared: Prepared, predecessor: str | None, progress: Progress
 ) -> tuple[Node, ResponseDone]:
+    label = f"step {progress.steps}"
     node = begin_call(
         plan,
         prepared,
         caller=plan.caller,
         predecessor=predecessor,
-        label=f"step {step}",
+        label=label,
         advance_head=plan.spine,
     )
     asked = Asked.now(plan, node, prepared)
@@ -299,11 +310,21 @@ async def _ask(
         plan.show(Update("draft_cleared"))
         raise
     done = sound_calls(done, prepared.request, plan.tools, plan.session.new_id)
-    node = asked.finish(done, f"step {step}")
+    node = asked.finish(done, label, _end_with(plan, progress, node, done))
     if plan.exchange is not None:
         plan.exchange.note(done, node, spine=plan.spine)
     plan.show(Update("draft_cleared"))
     return node, done
+
+
+def _end_with(plan: Plan, progress: Progress, node: Node, done: ResponseDone) -> Ended | None:
+    """The end of the turn, when that response, the answer of *node*, is it."""
+    if plan.ending is None or not is_answer(done):
+        return None
+    after = copy(progress)
+    after.node = node
+    after.add(done)
+    return plan.ending(after)
 
 
 async def _compact(

@@ -32,6 +32,7 @@ from op_jupyter.errors import (
     StoreError,
     TurnFailed,
 )
+from op_jupyter.store.base import Ended
 from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ async def _outcome(
             main_thread=start.main_thread,
             world=start.world,
             own_tools=len(start.tools) > 0,
+            ending=lambda progress: _answered(session, turn, progress),
         )
         async with _place(session, turn):
             await run_steps(plan, (), progress)
@@ -168,7 +170,7 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
     if skills:
         metadata["skills"] = [skill.name for skill in start.skills]
     base = session.dag.head if start.base == KEEP_HEAD else start.base
-    session.recorder.begin_turn(
+    return session.recorder.begin_with(
         Turn(
             turn.id,
             "agent",
@@ -178,9 +180,7 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
             start.client_request_id,
             session.now(),
             metadata=dict(start.metadata),
-        )
-    )
-    return session.recorder.append(
+        ),
         Node(
             id=session.new_id("user"),
             role="user",
@@ -190,7 +190,6 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
             predecessor=base,
             metadata=metadata,
         ),
-        advance_head=True,
     )
 
 
@@ -222,14 +221,15 @@ def _ended(progress: Progress, status: str, code: str | None, message: str) -> O
 def _store_end(
     session: AgentSession, turn: LiveTurn, outcome: Outcome, progress: Progress
 ) -> Outcome:
-    if turn.id not in session.dag.turns:
+    stored = session.dag.turns.get(turn.id)
+    if stored is None:
         return outcome
+    if stored.status == "completed":  # with its answer; what came after that came too late
+        return _ended(progress, "completed", None, "")
     failure = (
         {"code": outcome.code, "message": outcome.message} if outcome.status == "failed" else None
     )
-    metadata = end_metadata(progress)
-    if metrics := metrics_of(session, turn.id):
-        metadata["metrics"] = metrics
+    metadata = _told(session, turn, progress)
     try:
         session.recorder.end_turn(turn.id, outcome.status, failure=failure, metadata=metadata)
     except StoreError as error:
@@ -239,6 +239,18 @@ def _store_end(
             progress, "failed", "persistence_error", describe_error(error, session.recorder.clean)
         )
     return outcome
+
+
+def _answered(session: AgentSession, turn: LiveTurn, progress: Progress) -> Ended:
+    """The end of a turn that its answer is stored with."""
+    return Ended(turn.id, "completed", metadata=_told(session, turn, progress))
+
+
+def _told(session: AgentSession, turn: LiveTurn, progress: Progress) -> dict[str, object]:
+    metadata = end_metadata(progress)
+    if metrics := metrics_of(session, turn.id):
+        metadata["metrics"] = metrics
+    return metadata
 
 
 def end_metadata(progress: Progress) -> dict[str, object]:

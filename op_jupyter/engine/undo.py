@@ -205,8 +205,7 @@ class _Undoing:
         session = self._session
         if node is not None and session.dag.node(node.id).status == "running":
             session.recorder.finish(node.id, status="error" if failed else "cancelled")
-        if session.dag.turns[turn.id].status == "running":
-            session.end_call(turn, "failed" if failed else "cancelled")
+        session.end_call(turn, "failed" if failed else "cancelled")
 
     def _judge(self, call: GateCall, *, ask: bool) -> Verdict:
         session = self._session

@@ -168,8 +168,7 @@ class _Ending:
             status = "error" if failed else "cancelled"
             told = error.message if isinstance(error, OpenProgramError) else None
             session.recorder.finish(node.id, status=status, output=told)
-        if session.dag.turns[turn.id].status == "running":
-            session.end_call(turn, "failed" if failed else "cancelled")
+        session.end_call(turn, "failed" if failed else "cancelled")
 
 
 async def _to_its_end(work: Coroutine[Any, Any, str]) -> str:

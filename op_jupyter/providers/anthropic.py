@@ -35,7 +35,8 @@ from op_jupyter.providers.structured import is_constrainable
 
 if TYPE_CHECKING:
     import httpx2
-    from anthropic import AsyncAnthropic
+    from anthropic import AsyncAnthropic, AsyncStream
+    from anthropic.types import RawMessageStreamEvent
 
 
 def _without_key(profile: EndpointProfile) -> tuple[EndpointProfile, str]:
@@ -190,9 +191,7 @@ class AnthropicProvider:
         arguments whose raw text we keep.
         """
         async with self._translated(body["model"], assembly):
-            stream = await client.messages.create(
-                **body, stream=True, extra_body=dict(self._profile.extra_body)
-            )
+            stream = await self._post(client, body)
             try:
                 self._check_is_stream(stream.response)
                 async with aclosing(self._read(stream.response, assembly)) as events:
@@ -203,6 +202,19 @@ class AnthropicProvider:
                         yield event
             finally:
                 await stream.close()
+
+    async def _post(
+        self, client: AsyncAnthropic, body: Mapping[str, Any]
+    ) -> AsyncStream[RawMessageStreamEvent]:
+        """Send *body*, as the bytes that it is: ``messages.create`` would copy each part of it."""
+        whole = {**body, "stream": True, **self._profile.extra_body}
+        return await client.post(
+            "/v1/messages",
+            content=json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(),
+            cast_to=self._sdk.types.Message,
+            stream=True,
+            stream_cls=self._sdk.AsyncStream[self._sdk.types.RawMessageStreamEvent],
+        )
 
     async def _read(
         self, response: httpx2.Response, assembly: Assembly

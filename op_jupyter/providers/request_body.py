@@ -72,13 +72,26 @@ def request_body(
         messages[-1]["content"].append({"type": "text", "text": instruction})
     if profile.supports_cache:
         _set_breakpoints(body)
-    cleaned: dict[str, Any] = without_surrogates(body)
-    return cleaned
+    if not _is_sendable_text(body):
+        body = without_surrogates(body)
+    return body
+
+
+def _is_sendable_text(body: Mapping[str, Any]) -> bool:
+    """Whether *body* is plain JSON without half characters, as nearly all are.
+
+    Writing it takes a tenth of the time of looking at each text.
+    """
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, TypeError):
+        return False
+    return True
 
 
 def _api_messages(messages: Sequence[Message], *, keep_thinking: bool) -> list[dict[str, Any]]:
     kept = [
-        Message(m.role, tuple(b for b in m.content if _is_sendable(b, keep_thinking)))
+        Message(m.role, tuple([b for b in m.content if _is_sendable(b, keep_thinking)]))
         for m in messages
     ]
     return [

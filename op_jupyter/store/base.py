@@ -95,8 +95,25 @@ class Decided:
     decision: Mapping[str, Any]
 
 
-Change: TypeAlias = Node | Fill | Decided
-"""One of several things that are stored as one; a `Node` is a new one."""
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """A new node, to be stored as the tip of the active branch."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a turn, to be stored."""
+
+    turn_id: str
+    status: TurnStatus
+    failure: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+Change: TypeAlias = Turn | Node | Tip | Fill | Decided | Ended
+"""One of several things that are stored as one; a `Turn` begins, a `Node` is a new one."""
 
 
 class OpenSession(Protocol):
@@ -129,14 +146,15 @@ class OpenSession(Protocol):
     def write(self, changes: Sequence[Change]) -> list[Node]:
         """Store *changes* in their order, durable as one; the nodes among them as they are now.
 
-        A `Fill` is of a node that was there before.  Errors are those of `append`.
+        A `Fill` is of a node that was there before, and an `Ended` of a turn that was there
+        before or begins among them; one turn begins at most.  Errors are those of `append`.
         """
 
     def update(self, node_id: str, **fields: Any) -> Node:
         """Fill *fields* of a node in (see `core.nodes.UPDATABLE`) and return it."""
 
     def begin_turn(self, turn: Turn) -> Turn:
-        """Store the start of *turn*; a new segment begins.
+        """Store the start of *turn*; a new segment begins.  `write` takes one as well.
 
         When ``turn.base`` is not the head and the turn is not a bare call, the line forks:
         a new branch (``fork-2``, ``fork-3``, ...) starts at the base and becomes active.

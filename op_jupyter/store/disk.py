@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -355,18 +355,24 @@ class DiskSession(RecordedSession):
     def _keep(self, batch: Sequence[Encoded]) -> None:
         self._make_folder()
         groups: dict[str | None, list[bytes]] = {}
+        begun: set[str] = set()
         for encoded in batch:
             for digest, data in encoded.blobs.items():
                 self._write_blob(digest, data)
-            turn_id = self._turn_of(encoded.record)
+            turn_id = self._turn_of(encoded.record, begun)
+            if turn_id is not None and encoded.record.get("op") == "open":
+                begun.add(turn_id)
             groups.setdefault(turn_id, []).append(encoded.line)
             if turn_id not in self._journal:
                 label = BETWEEN if turn_id is None else encoded.record["turn"]["kind"]
                 self._journal.start(turn_id, label, self._outside.new_tag())
         self._journal.append([(turn_id, b"".join(lines)) for turn_id, lines in groups.items()])
 
-    def _turn_of(self, record: Record) -> str | None:
-        """The turn whose segment *record* belongs to; None: it is between turns."""
+    def _turn_of(self, record: Record, begun: Collection[str] = ()) -> str | None:
+        """The turn whose segment *record* belongs to; None: it is between turns.
+
+        *begun*: the turns that begin with the batch that it is in.
+        """
         match record["kind"]:
             case "enter":
                 turn_id = record["node"]["metadata"].get("turn_id")
@@ -376,7 +382,7 @@ class DiskSession(RecordedSession):
                 return str(record["id"] if record["op"] == "close" else record["turn"]["id"])
             case _:
                 return self._events.newest_turn()
-        return turn_id if self._events.is_open(turn_id) else None
+        return turn_id if turn_id in begun or self._events.is_open(turn_id) else None
 
     def _write_blob(self, digest: str, data: bytes) -> None:
         path = blob_path(digest)

@@ -87,6 +87,7 @@ class Journal:
         self._files = files
         self._next_number = next_number
         self._segments: dict[str | None, _OpenSegment] = {}
+        self._unsynced: set[str] = set()
 
     def __contains__(self, key: str | None) -> bool:
         return key in self._segments
@@ -132,6 +133,10 @@ class Journal:
                 self._write(segment, data)
             for segment in touched:
                 self._files.sync(segment.fd)
+            # After the files, whose sync has made most file systems store the names as well.
+            for folder in self._unsynced:
+                self._files.sync_folder(folder)
+            self._unsynced.clear()
         except OSError as exc:
             known = self._put_back(touched, before) and not isinstance(exc, FsyncFailed)
             refusal = f"{self._folder} cannot be written to ({exc.strerror or exc})"
@@ -167,12 +172,13 @@ class Journal:
         self._files.make_folders(self._folder, folder)
         segment.fd = self._files.open(f"{self._folder}/{path}", _CREATE)
         segment.part, segment.size = segment.part + 1, 0
-        self._files.sync_folder(f"{self._folder}/{folder}")
+        self._unsynced.add(f"{self._folder}/{folder}")
 
     def _put_back(
         self, touched: Sequence[_OpenSegment], before: Sequence[tuple[int, int, int]]
     ) -> bool:
         """Make every file what it was before; whether that worked."""
+        self._unsynced.clear()
         worked = True
         for segment, (fd, part, size) in zip(touched, before, strict=True):
             new_fd, new_part = segment.fd, segment.part

@@ -19,7 +19,7 @@ from op_jupyter.core.graph import INTERRUPTED, Dag, Repair
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.errors import GraphError, ReadOnlySession, StoreError
 from op_jupyter.store import codec
-from op_jupyter.store.base import Change, Clock, Decided, Fill, StoreStatus
+from op_jupyter.store.base import Change, Clock, Decided, Ended, Fill, StoreStatus, Tip
 from op_jupyter.store.codec import Encoded, Record
 from op_jupyter.store.interrupts import Uninterrupted
 
@@ -115,9 +115,26 @@ class RecordedSession(ABC):
             now, following, done = self._now(), self._next_seq(), 0
             records: list[Record] = []
             pending: set[str] = set()
+            begun: dict[str, Turn] = {}
+            active = self._dag.active_branch
             for change in changes:
                 seq = max(following, done + 1)
                 match change:
+                    case Turn():
+                        turn = self._starting(change, now)
+                        self._dag.check_open_turn(turn, begun)
+                        active = self._dag.branch_for(turn)
+                        begun[turn.id] = turn
+                        records.append(codec.opening(turn, active, seq))
+                    case Ended():
+                        end = self._ending(change, now)
+                        self._dag.check_close_turn(change.turn_id, end, begun)
+                        records.append(codec.closing(change.turn_id, end, seq))
+                    case Tip(node):
+                        seq = self._seq_of(node, seq)
+                        self._dag.check_node(node, pending)
+                        pending.add(node.id)
+                        records.append(codec.entering(node, seq, now, active))
                     case Node():
                         # It may come with the seq of its end, which others of its kind, with
                         # seqs of their own, lie before.
@@ -145,10 +162,7 @@ class RecordedSession(ABC):
     def begin_turn(self, turn: Turn) -> Turn:
         """Store the start of *turn*, on a new branch where the line forks."""
         with self._mutex:
-            if not turn.started_at:
-                turn = replace(turn, started_at=self._now())
-            self._dag.check_open_turn(turn)
-            self._store([codec.opening(turn, self._dag.branch_for(turn), self._next_seq())])
+            self.write([turn])
             return self._dag.turns[turn.id]
 
     def end_turn(
@@ -161,13 +175,7 @@ class RecordedSession(ABC):
     ) -> Turn:
         """Store the end of a turn."""
         with self._mutex:
-            changes: dict[str, Any] = {"status": status, "finished_at": self._now()}
-            if failure is not None:
-                changes["failure"] = failure
-            if metadata:
-                changes["metadata"] = metadata
-            self._dag.check_close_turn(turn_id, changes)
-            self._store([codec.closing(turn_id, changes, self._next_seq())])
+            self.write([Ended(turn_id, status, failure, metadata)])
             return self._dag.turns[turn_id]
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
@@ -238,6 +246,18 @@ class RecordedSession(ABC):
         records += [codec.closing(turn, closed, seq + i) for i, turn in enumerate(repair.turns)]
         self._store(records)
 
+    def _starting(self, turn: Turn, now: str) -> Turn:
+        return turn if turn.started_at else replace(turn, started_at=now)
+
+    def _ending(self, end: Ended, now: str) -> dict[str, Any]:
+        """What is filled into a turn that ends."""
+        changes: dict[str, Any] = {"status": end.status, "finished_at": now}
+        if end.failure is not None:
+            changes["failure"] = end.failure
+        if end.metadata:
+            changes["metadata"] = end.metadata
+        return changes
+
     def _seq_of(self, node: Node, following: int) -> int:
         """The seq that *node* gets: its own, if it has one, or the *following* one."""
         if 0 != node.seq < following:
@@ -262,9 +282,9 @@ class RecordedSession(ABC):
 
 def _node_of(change: Change) -> str | None:
     match change:
-        case Node(id=node_id) | Fill(node_id=node_id):
+        case Node(id=node_id) | Fill(node_id=node_id) | Tip(Node(id=node_id)):
             return node_id
-        case Decided():
+        case Decided() | Turn() | Ended():
             return None
 
 

@@ -10,7 +10,7 @@ Inherit, and provide the fixture named in the class:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from op_jupyter.errors import (
     StoreError,
     UnknownSession,
 )
-from op_jupyter.store.base import Change, Decided, Fill, OpenSession, Store
+from op_jupyter.store.base import Change, Decided, Ended, Fill, OpenSession, Store, Tip
 
 Reopen = Callable[[OpenSession], OpenSession]
 
@@ -305,6 +305,54 @@ class StoreContract:
         session.append(Node("a", "code", "f"))
         fill = Fill("a", {"status": "completed"})
         _refused(session, lambda: session.write([Node("c", "code", "f"), fill, bad]))
+
+    def test_a_turn_begins_with_its_prompt_and_ends_with_its_answer(
+        self, session: OpenSession, reopen: Reopen
+    ) -> None:
+        asked = Node("q", "user", "user", input="?", status="completed", metadata={"turn_id": "t1"})
+        assert session.write([Turn("t1", subject="what"), Tip(asked)]) == [session.dag.node("q")]
+        assert (session.dag.head, session.dag.turns["t1"].status) == ("q", "running")
+        said = Node("a", "llm", "m", predecessor="q", metadata={"turn_id": "t1"})
+        session.append(said, advance_head=True)
+        fill = Fill("a", {"status": "completed", "output": "!"})
+        session.write([fill, Ended("t1", "completed", metadata={"steps": 1})])
+        again = reopen(session)
+        turn = again.dag.turns["t1"]
+        assert (turn.status, turn.metadata, again.dag.head) == ("completed", {"steps": 1}, "a")
+        assert turn.finished_at
+        assert list(again.dag) == list(session.dag)
+
+    def test_a_turn_that_goes_on_elsewhere_forks_with_its_first_node(
+        self, session: OpenSession
+    ) -> None:
+        _turn(session, "t1", base=None, nodes=["n0", "n1"])
+        session.write([Turn("t9", base="n0"), Tip(Node("n9", "user", "user", predecessor="n0"))])
+        assert (session.dag.active_branch, session.dag.head) == ("fork-2", "n9")
+        assert session.dag.branches["main"] == "n1"
+
+    def test_a_turn_may_begin_and_end_at_once(self, session: OpenSession, reopen: Reopen) -> None:
+        session.write([Turn("c1", kind="call"), Ended("c1", "failed", {"code": "model_error"})])
+        assert reopen(session).dag.turns["c1"].failure == {"code": "model_error"}
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            [Turn("t1"), Node("a", "code", "f")],
+            [Turn("t2"), Node("b", "code", "f", caller="nobody")],
+            [Turn("t2", base="nobody"), Tip(Node("b", "user", "user"))],
+            [Turn("t2"), Tip(Node("a", "user", "user"))],
+            [Fill("a", {"status": "completed"}), Ended("nobody", "completed")],
+            [Fill("a", {"status": "completed"}), Ended("t1", "running")],
+            [Turn("t2"), Ended("t2", "completed", {"x": object()})],
+        ],
+        ids=["turn taken", "caller", "base", "id taken", "no turn", "no end", "no JSON"],
+    )
+    def test_a_turn_and_a_node_are_stored_both_or_neither(
+        self, session: OpenSession, changes: Sequence[Change]
+    ) -> None:
+        session.begin_turn(Turn("t1"))
+        session.append(Node("a", "code", "f"))
+        _refused(session, lambda: session.write(changes))
 
     def test_an_update_fills_fields_in(self, session: OpenSession, reopen: Reopen) -> None:
         session.append(Node("n1", "code", "f", input={"x": 1}, metadata={"kind": "tool"}))

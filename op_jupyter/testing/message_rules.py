@@ -7,9 +7,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from op_jupyter.testing.message_stream import estimate_tokens, sign, text
+from op_jupyter.testing.message_stream import estimate_tokens, sign, text, tokens_of
 
 API_KEY: Final = "sk-ant-test-key-0123456789"
 """The key the fake accepts unless told otherwise."""
@@ -233,30 +234,31 @@ class PromptCache:
 
     def usage(self, body: _Body) -> dict[str, int]:
         """Count *body*'s input as read from, written to or passing the cache; remember it."""
-        prompt = _prompt(body)
-        marks = [m for m in breakpoints(body) if _size(prompt[: m + 1]) >= _MIN_CACHED_TOKENS]
-        read = max((self._longest_known(prompt, mark) for mark in marks), default=0)
-        self._written |= {_fingerprint(prompt[: mark + 1]) for mark in marks}
-        end = max(marks, default=-1) + 1
+        told = [json.dumps(block) for block in _plain(_prompt(body))]
+        sizes = [0, *accumulate(tokens_of(text) for text in told)]  # of the first 0, 1, ... blocks
+        prints = list(_fingerprints(told))
+        ends = [m + 1 for m in breakpoints(body) if sizes[m + 1] >= _MIN_CACHED_TOKENS]
+        read = max((self._longest_known(prints, end) for end in ends), default=0)
+        self._written.update(prints[end] for end in ends)
+        written = max(read, *ends, 0)
         return {
-            "cache_read_input_tokens": _size(prompt[:read]),
-            "cache_creation_input_tokens": _size(prompt[read:end]) if end > read else 0,
-            "input_tokens": _size(prompt[max(end, read) :]),
+            "cache_read_input_tokens": sizes[read],
+            "cache_creation_input_tokens": sizes[written] - sizes[read],
+            "input_tokens": sizes[-1] - sizes[written],
         }
 
-    def _longest_known(self, prompt: Sequence[Any], mark: int) -> int:
-        for end in range(mark + 1, max(mark + 1 - _LOOK_BACK, 0), -1):
-            if _fingerprint(prompt[:end]) in self._written:
-                return end
-        return 0
+    def _longest_known(self, prints: Sequence[str], end: int) -> int:
+        looked_at = range(end, max(end - _LOOK_BACK, 0), -1)
+        return next((size for size in looked_at if prints[size] in self._written), 0)
 
 
-def _size(blocks: Sequence[Any]) -> int:
-    return sum(estimate_tokens(block) for block in _plain(blocks))
-
-
-def _fingerprint(blocks: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(_plain(blocks)).encode()).hexdigest()
+def _fingerprints(told: Sequence[str]) -> Iterator[str]:
+    """Of the first 0, 1, ... of those blocks."""
+    digest = hashlib.sha256()
+    yield digest.hexdigest()
+    for block in told:
+        digest.update(block.encode() + b"\0")
+        yield digest.hexdigest()
 
 
 def _plain(blocks: Sequence[Any]) -> list[dict[str, Any]]:

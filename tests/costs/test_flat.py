@@ -5,20 +5,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
+from types import FrameType
 
 import pytest
 
 from op_jupyter import Runtime, agent, agentic_function, session_context
+from op_jupyter.core import prompt
+from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.engine import loop
+from op_jupyter.engine.session import AgentSession, TurnStart
 from op_jupyter.store.base import OpenSession
 from op_jupyter.store.files import FileSystem
 from op_jupyter.store.journal import SHARD
+from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
 
 EARLY, LATE = 20, 20 + SHARD
@@ -32,11 +39,20 @@ class CountingFiles(FileSystem):
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
+        self._thread = ""
         self._lock = threading.Lock()
 
     def _count(self, what: str, number: int = 1) -> None:
         with self._lock:
-            self.asked[what] += number
+            if self._thread in ("", threading.current_thread().name):
+                self.asked[what] += number
+
+    @contextmanager
+    def only_of_thread(self, name: str) -> Iterator[None]:
+        """Count what that thread asks: what others ask, nobody waits for."""
+        self._thread = name
+        yield
+        self._thread = ""
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         self._count("writes")
@@ -146,10 +162,80 @@ def test_a_function_that_does_nothing_asks_the_same_of_the_disk(
     assert_flat(seen)
 
 
-def test_a_turn_of_the_agent_asks_the_same_of_the_disk(tmp_path: Path) -> None:
+def a_call(_session: AgentSession, number: int) -> None:
+    agent(f"turn {number:06}")
+
+
+def a_prompt(session: AgentSession, number: int) -> None:
+    runtime = Runtime(call=lambda _content: "done")
+    start = TurnStart((TextBlock(f"turn {number:06}"),), runtime)
+    assert loop.run_sync(session.run_turn, start)[1].status == "completed"
+
+
+@pytest.mark.parametrize("turn", [a_call, a_prompt], ids=["a bare call", "a person's turn"])
+def test_a_turn_of_the_agent_asks_the_same_of_the_disk(
+    tmp_path: Path, turn: Callable[[AgentSession, int], None]
+) -> None:
     files = CountingFiles()
     store = SessionStore(tmp_path, files=files)
     runtime = Runtime(call=lambda _content: "done")
     with session_context("s", store=store, runtime=runtime) as handle:
-        seen = costs(files, lambda number: agent(f"turn {number:06}"), handle.agent.store.flush)
+        session = handle.agent
+        seen = costs(files, lambda number: turn(session, number), session.store.flush)
     assert_flat(seen)
+
+
+@pytest.mark.parametrize(
+    ("turn", "writes"), [(a_call, 2), (a_prompt, 3)], ids=["a bare call", "a person's turn"]
+)
+def test_a_turn_waits_for_the_disk_as_rarely_as_can_be(
+    tmp_path: Path, turn: Callable[[AgentSession, int], None], writes: int
+) -> None:
+    """The start goes with the first node, the end with the answer; a new file has a name too."""
+    files = CountingFiles()
+    waited_for: Counter[str] = Counter()
+    store = SessionStore(tmp_path, files=files)
+    runtime = Runtime(call=lambda _content: "done")
+    with session_context("s", store=store, runtime=runtime) as handle:
+        session = handle.agent
+        for number in range(3):  # folders are made
+            turn(session, number)
+        session.store.flush()
+        with files.only_of_thread("openprogram-loop"):
+            before = files.asked.copy()
+            turn(session, 3)
+            waited_for = files.asked - before
+    assert (waited_for["writes"], waited_for["syncs"]) == (writes, writes + 1)
+
+
+@pytest.mark.parametrize("turn", [a_call, a_prompt], ids=["bare calls", "a person's turns"])
+def test_a_history_is_rendered_once(turn: Callable[[AgentSession, int], None]) -> None:
+    """However long it is: what was rendered for one prompt is not rendered again for the next."""
+    seen = {}
+    runtime = Runtime(call=lambda _content: "done")
+    with session_context("s", store=MemoryStore(), runtime=runtime) as handle:
+        session = handle.agent
+        for number in range(LATE + 1):
+            turn(session, number)
+            if number in (EARLY, LATE):
+                seen[number] = rendered(session)
+    assert seen[EARLY] == seen[LATE] <= 1
+
+
+def rendered(session: AgentSession) -> int:
+    """How many exchanges the next prompt renders anew."""
+    count = 0
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is prompt._exchange.__code__
+
+    sys.setprofile(look)
+    try:
+        messages = prompt.render_messages(
+            session.dag, prompt.Shown(session.dag.head, session.dag.last_seq), prompt.CallInput()
+        )
+    finally:
+        sys.setprofile(None)
+    assert sum(m.role == "assistant" for m in messages) > EARLY
+    return count

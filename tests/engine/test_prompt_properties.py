@@ -82,6 +82,9 @@ def assert_prompts_render_again(world: World, session: AgentSession) -> None:
     sent = Counter(sha256(request_to_json(r)) for r in world.provider.requests)
     assert sent == Counter(n.reads["sha256"] for n in asked if n.reads is not None)
     assert sent == Counter(sha256(request_to_json(r)) for r, _ in again)
+    forgetful = session.dag.copy()  # nothing of it was rendered before; the newest come first now
+    anew = [request_of(forgetful, n.id, session.store.read_blob) for n in reversed(asked)]
+    assert anew == again[::-1]
 
 
 class Opened:
