@@ -18,8 +18,8 @@ from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import Effect
 from op_jupyter.core.turn import ToolState
-from op_jupyter.engine.agents import Agent, Agents, Place
-from op_jupyter.engine.context import current_frame
+from op_jupyter.engine.agents import Agent, Agents
+from op_jupyter.engine.context import Place, current_frame
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.errors import SessionStateError, UsageError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput

@@ -38,6 +38,7 @@ from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import Update, clip
 from op_jupyter.engine import context
 from op_jupyter.engine.asking import HeadlessAsker
+from op_jupyter.engine.context import Place
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.policy import ParentBounds
 from op_jupyter.engine.worktrees import worktree_section
@@ -64,14 +65,6 @@ class Home(Protocol):
 
     def release(self, session: AgentSession) -> None:
         """Close it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A git worktree, and the folder in it to work in."""
-
-    worktree: Path
-    workspace: Path
 
 
 @dataclass(slots=True, eq=False)
@@ -282,7 +275,7 @@ class Agents:
         agent.doing = "starting"
         # What runs in the parent's turn is no part of the sub-agent's.
         fresh = contextvars.copy_context()
-        fresh.run(context.install, None)
+        fresh.run(context.leave_all)
         agent.work = asyncio.get_running_loop().create_task(
             self._work(agent, start, message), context=fresh
         )

@@ -5,7 +5,8 @@
     runtime        what an agentic function gets when none is passed
     frame          the call that is executing now (its node is the next one's ``caller``)
 
-They are set together and reset by token in reverse order, on every way out.
+Beside them stands the worktree of a turn that works in one.  They are set together and reset by
+token in reverse order, on every way out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token, copy_context
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from op_jupyter.core.prompt import FrameView
@@ -42,6 +44,14 @@ class SessionHandle:
     turn_id: str | None
     created: bool
     agent: AgentSession = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A git worktree, and the folder in it to work in."""
+
+    worktree: Path
+    workspace: Path
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +131,9 @@ _session: ContextVar[SessionHandle | None] = ContextVar("openprogram_session", d
 _turn_id: ContextVar[str | None] = ContextVar("openprogram_turn_id", default=None)
 _runtime: ContextVar[Runtime | None] = ContextVar("openprogram_runtime", default=None)
 _frame: ContextVar[Frame | None] = ContextVar("openprogram_frame", default=None)
+_place: ContextVar[tuple[AgentSession, Place] | None] = ContextVar(
+    "openprogram_place", default=None
+)
 
 _home: SessionHandle | None = None
 """The notebook's session: where a thread stands that nobody gave a context."""
@@ -190,6 +203,25 @@ def current_call_id() -> str | None:
     return None if frame is None else frame.view.id
 
 
+def place_in(session: AgentSession) -> Place | None:
+    """Where the turn of *session* that stands around works, if that is a worktree."""
+    held = _place.get()
+    return held[1] if held is not None and held[0] is session else None
+
+
+@contextmanager
+def working_in(session: AgentSession, place: Place | None) -> Iterator[None]:
+    """Have a turn of *session*, and all that is called in it, work in *place*; None: as before."""
+    if place is None:
+        yield
+        return
+    token = _place.set((session, place))
+    try:
+        yield
+    finally:
+        unbind([token])
+
+
 def bind(
     handle: SessionHandle | None,
     turn_id: str | None,
@@ -238,6 +270,11 @@ def install(handle: SessionHandle | None) -> None:
     _home = handle
     runtime = None if handle is None else handle.runtime
     bind(handle, None if handle is None else handle.turn_id, runtime)
+
+
+def leave_all() -> None:
+    """Stand in no session, turn or call in this context, for good."""
+    bind(None, None, None)
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:

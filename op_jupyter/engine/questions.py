@@ -123,6 +123,16 @@ def can_ask() -> bool:
     return hooks.ask_handler() is not None or _asker().can_ask
 
 
+def _put_and_wait(draft: _Draft) -> Any:
+    context.refuse_stray_thread()
+    return loop.run_sync(_put, draft)
+
+
+async def _put_async(draft: _Draft) -> Any:
+    context.refuse_stray_thread()
+    return await loop.run_async(_put, draft)
+
+
 async def _put(draft: _Draft) -> Any:
     if not can_ask():
         raise CannotAsk(NOBODY)
@@ -365,7 +375,7 @@ class _Ask:
             AskTimeout: nobody answered in time, and there is no *default*.
         """
         draft = _draft_ask(prompt, options, multi, allow_custom, timeout, default)
-        return loop.run_sync(_put, draft)
+        return _put_and_wait(draft)
 
     async def aio(
         self,
@@ -378,7 +388,7 @@ class _Ask:
     ) -> Any:
         """The same from async code."""
         draft = _draft_ask(prompt, options, multi, allow_custom, timeout, default)
-        return await loop.run_async(_put, draft)
+        return await _put_async(draft)
 
 
 class _Confirm:
@@ -390,13 +400,13 @@ class _Confirm:
         Raises:
             CannotAsk, UserDeclined: as `ask` does.
         """
-        return bool(loop.run_sync(_put, _draft_confirm(prompt, default, timeout)))
+        return bool(_put_and_wait(_draft_confirm(prompt, default, timeout)))
 
     async def aio(
         self, prompt: str, default: bool = False, timeout: float | None = TIMEOUT
     ) -> bool:
         """The same from async code."""
-        return bool(await loop.run_async(_put, _draft_confirm(prompt, default, timeout)))
+        return bool(await _put_async(_draft_confirm(prompt, default, timeout)))
 
 
 class _Form:
@@ -429,7 +439,7 @@ class _Form:
 
         Returns a dict or an instance of the model.  Raises as `ask` does.
         """
-        return loop.run_sync(_put, _draft_form(prompt, schema, timeout, default))
+        return _put_and_wait(_draft_form(prompt, schema, timeout, default))
 
     async def aio(
         self,
@@ -439,7 +449,7 @@ class _Form:
         default: Any = NO_DEFAULT,
     ) -> Any:
         """The same from async code."""
-        return await loop.run_async(_put, _draft_form(prompt, schema, timeout, default))
+        return await _put_async(_draft_form(prompt, schema, timeout, default))
 
 
 ask = _Ask()

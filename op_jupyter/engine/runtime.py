@@ -223,6 +223,7 @@ class Runtime:
             TurnFailed: no answer after *max_steps*, a denied tool, a doom loop.
             TurnCancelled: a tool reported that it was cancelled.
         """
+        context.refuse_stray_thread()
         return await settle_async(await loop.run_async(self._exec, content, **options))
 
     async def _exec(
@@ -539,6 +540,7 @@ class _Llm:
     ) -> Any: ...
     async def aio(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
         """Ask the ambient runtime from async code."""
+        context.refuse_stray_thread()
         return await settle_async(await loop.run_async(self._ask, content, **options))
 
     async def _ask(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
@@ -589,6 +591,7 @@ class _Agent:
     ) -> Any: ...
     async def aio(self, content: Content, **options: Unpack[_AllAgentOptions]) -> Any:
         """The same from async code."""
+        context.refuse_stray_thread()
         return await settle_async(await loop.run_async(self._ask, content, **options))
 
     async def _ask(

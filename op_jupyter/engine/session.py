@@ -26,7 +26,7 @@ from op_jupyter.core.rules import Rule
 from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
-from op_jupyter.engine import loop
+from op_jupyter.engine import context, loop
 from op_jupyter.engine.agents import Agent, Agents, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.backups import Backups
@@ -36,6 +36,7 @@ from op_jupyter.engine.compaction import (
     check_compactable,
     finish_installation,
 )
+from op_jupyter.engine.context import Place
 from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
 from op_jupyter.engine.policy import Bounds
 from op_jupyter.engine.publisher import Listener, Publisher
@@ -101,6 +102,13 @@ class TurnStart:
     budget: int | None = None
 
     @property
+    def place(self) -> Place | None:
+        """The worktree, and the folder in it to work in."""
+        if self.worktree is None:
+            return None
+        return Place(self.worktree, self.workspace or self.worktree)
+
+    @property
     def text(self) -> str:
         """All text of the prompt."""
         return "".join(b.text for b in self.content if isinstance(b, TextBlock))
@@ -120,8 +128,8 @@ class AgentSession:
     ``async`` commands run on the background loop.
 
     Attributes:
-        workspace: folder that the tools work in.
-        worktree: the git worktree that this is in for the turn that runs; None: it is in none.
+        workspace: folder that the tools work in; inside a turn with a worktree, that one's.
+        worktree: the git worktree that this is in; None: it is in none.
         asker, main_thread: what calls outside of a turn use; the host sets them.
         user_rules: permission rules of the user's own configuration.
         allow_everything: the switch of this process: what no rule denies runs without asking.
@@ -152,8 +160,8 @@ class AgentSession:
         self.store = store
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
         self.backups = Backups(self.recorder, self._never_copied)
-        self.workspace = Path.cwd()
-        self.worktree: Path | None = None
+        self._workspace = Path.cwd()
+        self._worktree: Path | None = None
         self.asker: Asker = script_asker()
         self.main_thread: MainThread | None = None
         self._tools: Toolset | Callable[[], Toolset] = Toolset(())
@@ -195,6 +203,33 @@ class AgentSession:
     def dag(self) -> Dag:
         """The live graph; read it, never change it."""
         return self.store.dag
+
+    @property
+    def workspace(self) -> Path:
+        """See the class."""
+        place = context.place_in(self)
+        return self._workspace if place is None else place.workspace
+
+    @workspace.setter
+    def workspace(self, folder: Path) -> None:
+        self._workspace = folder
+
+    @property
+    def worktree(self) -> Path | None:
+        """See the class."""
+        place = context.place_in(self)
+        return self._worktree if place is None else place.worktree
+
+    @worktree.setter
+    def worktree(self, folder: Path | None) -> None:
+        self._worktree = folder
+
+    def works_in(self, worktree: Path) -> bool:
+        """Whether its turn or one of its sub-agents works in that git worktree now."""
+        start = None if self._active is None else self._active.start
+        places = [None if start is None else start.place]
+        places += [agent.place for agent in self.agents.running]
+        return any(place is not None and place.worktree == worktree for place in places)
 
     @property
     def permission_mode(self) -> PermissionMode:
@@ -276,14 +311,9 @@ class AgentSession:
         return TurnAccepted(turn.id)
 
     async def _run_in_place(self, turn: LiveTurn, start: TurnStart) -> Outcome:
-        """Run the turn in the worktree that it asks for; later ones are where they were."""
-        before = self.workspace, self.worktree
-        if start.worktree is not None:
-            self.workspace, self.worktree = start.workspace or start.worktree, start.worktree
-        try:
+        """Run the turn in the worktree that it asks for; what goes on beside it is elsewhere."""
+        with context.working_in(self, start.place):
             return await run_turn(self, turn, start)
-        finally:
-            self.workspace, self.worktree = before
 
     def _check_loaded(self) -> None:
         if reason := self.reload_required:

@@ -112,7 +112,15 @@ def callee_of(function: Callable[..., Any]) -> AgenticFunction[Any, Any] | Step:
 
 
 def _recorded() -> bool:
-    return context.current_frame() is not None or context.current_session() is not None
+    """Whether calls made here are recorded.
+
+    Raises:
+        UsageError: nobody gave this thread a context, while the program is in a session.
+    """
+    if context.current_frame() is not None or context.current_session() is not None:
+        return True
+    context.refuse_stray_thread()
+    return False
 
 
 def _sync(step: Step) -> Callable[..., Any]:

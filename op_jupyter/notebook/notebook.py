@@ -349,6 +349,7 @@ class Notebook:
         """A setting was changed: what follows in the same cell goes by it already."""
         if self._handle is not None:
             self._reinstall()
+            self._handle.agent.answer_timeout = self.config.settings().answer_timeout
 
     def after_cell(self, _result: Any) -> None:
         """IPython's ``post_run_cell``."""

@@ -8,8 +8,8 @@ server says of itself, that a tool only reads for instance, is not believed: its
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -25,10 +25,14 @@ from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 if TYPE_CHECKING:
     from mcp import Client
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 START_SECONDS: Final = 20.0
 CALL_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 8.0
+"""How long ending a server is waited for; the library kills one that is deaf before that."""
 MOST_TOOLS: Final = 100
 DESCRIPTION_CHARS: Final = 4_000
 NAME_CHARS: Final = 64
@@ -78,12 +82,19 @@ class ServerGone(Exception):
 
 
 class McpServer:
-    """One server.  All of it lives on the background loop."""
+    """One server.  All of it lives on the background loop.
 
-    def __init__(self, config: ServerConfig, workspace: Path) -> None:
+    *start_seconds*: how long starting it, and having it list its tools, may take.
+    """
+
+    def __init__(
+        self, config: ServerConfig, workspace: Path, *, start_seconds: float = START_SECONDS
+    ) -> None:
         self.config = config
         self._workspace = workspace
+        self._start_seconds = start_seconds
         self._owner: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._client: Client | None = None
         self._starting = asyncio.Lock()
 
@@ -93,11 +104,15 @@ class McpServer:
         Raises:
             ServerGone: it cannot be started, or does not answer.
         """
+        await self._running()
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(self._start_seconds):
                 listed = await self._asked(_list_tools)
         except TimeoutError:
-            raise ServerGone(f"the MCP server {self.config.name} lists no tools") from None
+            raise ServerGone(
+                f"the MCP server {self.config.name} did not list its tools within "
+                f"{self._start_seconds:g} seconds"
+            ) from None
         return tuple(_named_once(McpTool(self, tool) for tool in listed))
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -117,12 +132,23 @@ class McpServer:
         return await self._asked(call)
 
     async def close(self) -> None:
-        """End it."""
-        if self._owner is not None:
-            self._owner.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._owner
-            self._owner = self._client = None
+        """End it, and wait a little for that."""
+        self._let_go()
+        if self._ending:
+            await asyncio.wait(tuple(self._ending), timeout=CLOSE_SECONDS)
+
+    def _let_go(self) -> None:
+        """Have it end by itself: one that is deaf would hold up who waits for it."""
+        owner, self._owner, self._client = self._owner, None, None
+        if owner is not None and not owner.done():
+            self._ending.add(owner)
+            owner.add_done_callback(self._ended)
+            owner.cancel()
+
+    def _ended(self, owner: asyncio.Task[None]) -> None:
+        self._ending.discard(owner)
+        if not owner.cancelled() and (error := owner.exception()) is not None:
+            log.info("the MCP server %s: %s", self.config.name, error)
 
     # -- the process
 
@@ -137,17 +163,22 @@ class McpServer:
         ready = asyncio.get_running_loop().create_future()
         self._owner = asyncio.get_running_loop().create_task(self._own(ready))
         try:
-            async with asyncio.timeout(START_SECONDS):
-                await asyncio.wait({self._owner, ready}, return_when=asyncio.FIRST_COMPLETED)
-        except BaseException as error:
-            await self.close()
-            if not isinstance(error, TimeoutError):
-                raise
-            late = f"did not answer within {START_SECONDS:g} seconds"
-            raise ServerGone(f"the MCP server {self.config.name} {late}") from None
-        if not ready.done():
+            await asyncio.wait(
+                {self._owner, ready},
+                timeout=self._start_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except asyncio.CancelledError:
+            self._let_go()
+            raise
+        if ready.done():
+            self._client = ready.result()
+            return
+        if self._owner.done():
             raise ServerGone(_why(self.config.name, self._owner))
-        self._client = ready.result()
+        self._let_go()
+        late = f"did not answer within {self._start_seconds:g} seconds"
+        raise ServerGone(f"the MCP server {self.config.name} {late}")
 
     async def _own(self, ready: asyncio.Future[Client]) -> None:
         """Hold the connection: what opens it has to close it, in one task."""
@@ -177,7 +208,7 @@ class McpServer:
         except MCPError as error:
             if error.code != CONNECTION_CLOSED:
                 raise
-            await self.close()
+            self._let_go()
             raise ServerGone(f"the MCP server {self.config.name} ended") from error
 
 

@@ -20,12 +20,14 @@ from op_jupyter import (
     agentic_map,
     ask,
     carry,
+    confirm,
     llm,
     session_context,
     session_scope,
     set_ask_handler,
     set_cancellation_check,
     set_session_id_provider,
+    submit,
     traced,
 )
 from op_jupyter.engine import loop
@@ -385,7 +387,44 @@ def in_a_plain_thread(work: Callable[[], Any]) -> Any:
     return ended[0]
 
 
-@pytest.mark.parametrize("work", [lambda: greeted("Ann"), lambda: llm("Ann"), lambda: agent("Ann")])
+@agentic_function
+async def greeted_later(name: str) -> str:
+    """Greet somebody."""
+    return await llm.aio(name)
+
+
+@traced
+def traced_greeting(name: str) -> str:
+    return "hello"
+
+
+@traced
+async def traced_later(name: str) -> str:
+    return "hello"
+
+
+async def asked_runtime(name: str) -> str:
+    with Runtime(call=lambda content: "hello") as runtime:
+        return str(await runtime.async_exec(name))
+
+
+WITHOUT_CONTEXT: dict[str, Callable[[], Any]] = {
+    "agentic function": lambda: greeted("Ann"),
+    "llm": lambda: llm("Ann"),
+    "agent": lambda: agent("Ann"),
+    "async agentic function": lambda: asyncio.run(greeted_later("Ann")),
+    "llm.aio": lambda: asyncio.run(llm.aio("Ann")),
+    "agent.aio": lambda: asyncio.run(agent.aio("Ann")),
+    "async_exec": lambda: asyncio.run(asked_runtime("Ann")),
+    "traced": lambda: traced_greeting("Ann"),
+    "async traced": lambda: asyncio.run(traced_later("Ann")),
+    "map": lambda: agentic_map(greeted, ["Ann"], ThreadPoolExecutor(1))[0],
+    "map.aio": lambda: asyncio.run(agentic_map.aio(greeted, ["Ann"], ThreadPoolExecutor(1)))[0],
+    "submit": lambda: submit(greeted, "Ann", executor=ThreadPoolExecutor(1)).result(),
+}
+
+
+@pytest.mark.parametrize("work", WITHOUT_CONTEXT.values(), ids=WITHOUT_CONTEXT)
 def test_a_call_in_a_thread_without_context_is_refused_instead_of_being_lost(
     store: MemoryStore, work: Callable[[], Any]
 ) -> None:
@@ -395,6 +434,16 @@ def test_a_call_in_a_thread_without_context_is_refused_instead_of_being_lost(
         assert len(handle.agent.dag) == 0
         assert in_a_plain_thread(carry(work)) == "hello"
         assert len(handle.agent.dag) > 0
+
+
+@pytest.mark.parametrize(
+    "work", [lambda: ask("Who?"), lambda: asyncio.run(ask.aio("Who?")), lambda: confirm("Sure?")]
+)
+def test_a_question_in_a_thread_without_context_is_refused(
+    store: MemoryStore, work: Callable[[], Any]
+) -> None:
+    with in_session(store, "hello"):
+        assert "carry" in str(in_a_plain_thread(work))
 
 
 def test_a_host_may_have_threads_in_no_session_and_so_may_a_program_outside_of_any(

@@ -72,6 +72,15 @@ def test_a_question_is_parked_and_a_page_that_is_opened_late_answers_it(
     assert "Work on it" not in str(fake.requests[-1].body["messages"])
     assert notebook.check("print(job.result())").endswith("It is 42.")
 
+    # One that nobody answers in time is denied, the model is told, and the turn goes on.
+    notebook.check("%config AgentMagics.answer_timeout = '0.3'")
+    fake.script(Reply([tool("python", code="print('never')")]), Reply([text("Then not.")]))
+    assert begin(notebook, "Work on it again").status == "ok"
+    assert notebook.check("print(job.result())").endswith("Then not.")
+    told = str(fake.requests[-1].body["messages"][-1])
+    assert "nobody answered within 0.3 seconds" in told
+    assert notebook.check("print(len(session.pending_cards()))") == "0"
+
 
 PAINT = """
 def paint() -> str:

@@ -11,15 +11,18 @@ import pytest
 from shells import Shell
 
 import op_jupyter
+from op_jupyter.core.agents import AGENT, AGENT_TOOLS
+from op_jupyter.core.messages import ModelRequest
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine import loop
+from op_jupyter.engine.agent_tools import agent_tools
 from op_jupyter.engine.function import agentic_function
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.toolbox import EXTRA, default_tools
 from op_jupyter.store.sessions import SessionStore
-from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from op_jupyter.testing.providers import Script, ScriptedProvider, call, reply
 from op_jupyter.tools.base import Tool, ToolContext, ToolOutput
 from op_jupyter.tools.functions import as_tool
 from op_jupyter.tools.mcp import McpServer, McpTool, ServerConfig
@@ -181,6 +184,35 @@ def test_when_a_card_is_allowed_the_decision_is_stored_before_the_tool_runs(
     asker = ScriptedAsker([PermissionAnswer("allow", "click")] * len(asking))
     run(session, ScriptedProvider(reply(*calls(asking)), reply("done")), tools, asker=asker)
     assert log == [(tool.spec.name, ["allow"]) for tool in asking]
+
+
+@pytest.mark.parametrize("forbidden", [True, False])
+def test_no_tool_of_a_sub_agent_is_run_past_the_gate(
+    session: AgentSession, tools: list[Any], log: list[Any], forbidden: bool
+) -> None:
+    """A live one, in a session of its own: under the parent's rules, and with nobody to ask."""
+    theirs = [tool for tool in tools if tool.spec.name not in AGENT_TOOLS]
+    if forbidden:
+        session.user_rules = tuple(parse_rule(tool.spec.name, "deny") for tool in theirs)
+        session.allow_everything = True
+    loop.run_sync(session.set_permission_mode, "read_only")
+    parents = [
+        reply(call("spawn_agent", {"message": "use them all", "mode": "auto"})),
+        reply(call("wait_agent", {})),
+        reply("done"),
+    ]
+    childs = [reply(*calls(tools)), reply("tried")]
+
+    def answer(request: ModelRequest) -> Script:
+        return (childs if "use them all" in request.messages[0].text else parents).pop(0)
+
+    asker = ScriptedAsker()
+    outcome = run(session, ScriptedProvider(default=answer), [*theirs, *agent_tools()], asker=asker)
+    assert (outcome.text, childs, asker.requests) == ("done", [], [])
+    harmless = [tool.spec.name for tool in theirs if tool.effect in ("read", "control")]
+    assert [name for name, _ in log] == ([] if forbidden else harmless)
+    (task,) = [node for node in session.dag if node.metadata.get("kind") == AGENT]
+    assert task.output == {"text": "tried"}
 
 
 def test_one_place_in_the_code_runs_tools_and_only_behind_the_gate() -> None:

@@ -9,9 +9,9 @@ import pytest
 from shells import Model, Shell
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
-from op_jupyter.errors import UsageError
+from op_jupyter.errors import SessionActive, UsageError
 from op_jupyter.notebook.notebook import Notebook
-from op_jupyter.testing.providers import call, reply
+from op_jupyter.testing.providers import Gate, call, reply
 
 
 @pytest.fixture
@@ -67,6 +67,28 @@ def test_a_turn_works_in_its_worktree_and_the_next_one_does_not(
     shell.value("%%agent\nWrite")
     assert (repo / "b.txt").exists()
     assert not (made / "b.txt").exists()
+    assert shell.says("%agent worktrees") == f"try: 1 uncommitted file to merge ({made})"
+
+
+def test_a_background_turn_stays_in_its_worktree_and_the_notebook_where_it_was(
+    repo: Path, notebook: Notebook, shell: Shell, model: Model
+) -> None:
+    gate = Gate()
+    writing = reply(call("write_file", {"path": "a.txt", "text": "theirs"}))
+    model.answers([gate, *writing], reply("hello"), reply("done"))
+    job = shell.value("%%agent --background --worktree try\nWrite")
+    gate.wait_reached()
+    made = repo.parent / "repo.worktrees" / "try"
+    assert f"workspace    {repo}" in shell.says("%agent status")
+    error = shell.error("%agent worktree drop try --yes --force")
+    assert isinstance(error, SessionActive) and "works in 'try'" in str(error)
+    shell.says("%agent new")
+    assert str(shell.value("%%agent\nHello")) == "hello"
+    shell.says(f"%agent resume {job.session_id}")  # the notebook takes the session up again
+    gate.open()
+    assert str(job.result()) == "done"
+    assert (made / "a.txt").read_text() == "theirs"
+    assert (repo / "a.txt").read_text() == "mine"
     assert shell.says("%agent worktrees") == f"try: 1 uncommitted file to merge ({made})"
 
 

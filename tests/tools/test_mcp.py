@@ -19,8 +19,16 @@ from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from op_jupyter.tools.base import Tool, ToolContext, ToolOutput
 from op_jupyter.tools.gate import gate_call, places_of
-from op_jupyter.tools.mcp import McpServer, ServerConfig, ServerGone, parse_server
-from tests.engine.harness import DENY, ScriptedAsker, run, states, texts
+from op_jupyter.tools.mcp import CLOSE_SECONDS, McpServer, ServerConfig, ServerGone, parse_server
+from tests.engine.harness import (
+    DENY,
+    ScriptedAsker,
+    run,
+    start_in_background,
+    states,
+    texts,
+    wait_phase,
+)
 
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 Tools = Mapping[str, Tool]
@@ -149,6 +157,73 @@ def test_a_server_that_cannot_be_started_says_so(
     with pytest.raises(ServerGone, match=words):
         loop.run_sync(server.tools)
     loop.run_sync(server.close)
+
+
+# -- servers that go silent
+
+HANG = Path(__file__).parents[1] / "support" / "mcp_hang.py"
+
+
+def silent_at(stage: str, folder: Path, seconds: float) -> McpServer:
+    return McpServer(config(str(HANG), stage), folder, start_seconds=seconds)
+
+
+def test_a_server_that_goes_silent_is_given_up_in_time(tmp_path: Path) -> None:
+    server = silent_at("start", tmp_path, 0.5)
+    with pytest.raises(ServerGone, match=r"small did not answer within 0\.5 seconds"):
+        loop.run_sync(server.tools)
+    loop.run_sync(server.close)
+    server = silent_at("list", tmp_path, 20.0)
+    loop.run_sync(server._running)
+    server._start_seconds = 0.2
+    with pytest.raises(ServerGone, match=r"small did not list its tools within 0\.2 seconds"):
+        loop.run_sync(server.tools)
+    loop.run_sync(server.close)
+
+
+@pytest.mark.parametrize("stage", ["start", "list"])
+def test_waiting_for_a_silent_server_can_be_cancelled(stage: str, tmp_path: Path) -> None:
+    server = silent_at(stage, tmp_path, 60.0)
+
+    async def cancelled() -> None:
+        asking = asyncio.ensure_future(server.tools())
+        done, _ = await asyncio.wait({asking}, timeout=0.3)
+        assert not done
+        asking.cancel()
+        done, _ = await asyncio.wait({asking}, timeout=2)
+        assert asking.cancelled()
+        await server.close()
+
+    loop.run_sync(cancelled)
+
+
+def test_a_call_that_a_server_never_answers_is_an_error_result_and_stops_with_the_turn(
+    tmp_path: Path,
+) -> None:
+    server = silent_at("call", tmp_path, 20.0)
+    (tool,) = loop.run_sync(server.tools)
+    tool.timeout = 0.3  # type: ignore[misc]
+    store = MemoryStore()
+    session = AgentSession(store.open(store.create_session("s1")))
+    loop.run_sync(session.set_permission_mode, "auto")
+    look = call("small__look", {})
+    assert run(session, ScriptedProvider(reply(look), reply("then not")), [tool]).text == "then not"
+    assert texts(session)[0].startswith("TimedOut: no result after 0.3 seconds")
+    tool.timeout = 60.0  # type: ignore[misc]
+    turn_id, job = start_in_background(session, ScriptedProvider(reply(look)), [tool])
+    loop.run_sync(wait_phase, session, "running_tools")
+    loop.run_sync(session.cancel_turn, turn_id)
+    assert job.future.result(5).status == "cancelled"
+    loop.run_sync(server.close)
+
+
+def test_a_server_that_does_not_end_is_killed_and_holds_nobody_up(tmp_path: Path) -> None:
+    server = silent_at("shutdown", tmp_path, 20.0)
+    (tool,) = loop.run_sync(server.tools)
+    context = ToolContext(Path("/"), "c1", "t1", lambda _: None)
+    assert text(loop.run_sync(lambda: tool.run({}, context))) == "seen"
+    loop.run_sync(server.close)
+    assert server._ending == set(), f"it lives on after {CLOSE_SECONDS} seconds"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ class _Map:
             MapFailed: items failed; has the results of the others.
             NotPortable: something cannot be sent to a worker; nothing was run.
         """
+        context.refuse_stray_thread()
         listed = list(items)
         if isinstance(executor, ThreadPoolExecutor):
             return _values(loop.run_sync(_in_threads, fn, listed, executor), return_exceptions)
@@ -67,6 +68,7 @@ class _Map:
         host: str = LOOPBACK,
     ) -> list[Any]:
         """The same from async code."""
+        context.refuse_stray_thread()
         listed = list(items)
         if isinstance(executor, ThreadPoolExecutor):
             ends = await loop.run_async(_in_threads, fn, listed, executor)
@@ -166,6 +168,7 @@ def submit(
     Raises:
         NotPortable: something cannot be sent to a worker; nothing was run.
     """
+    context.refuse_stray_thread()
     if isinstance(executor, ThreadPoolExecutor):
         return executor.submit(context.carry(_call_and_wait), fn, args, kwargs)
     batch = Batch(fn, [(args, kwargs)])

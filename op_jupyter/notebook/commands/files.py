@@ -91,8 +91,10 @@ def _worktree_line(repository: Repository, worktree: Worktree) -> str:
 def worktree(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Merge a worktree into the branch of your repository, or drop it; asks first."""
     path = Repository(notebook.session.workspace).get(args.name).path
-    if any(session.worktree == path for session in notebook.jobs.sessions()):
-        raise SessionActive(f"a background turn works in {args.name!r}; wait for it, or stop it")
+    if any(each.works_in(path) for each in (notebook.session, *notebook.jobs.sessions())):
+        raise SessionActive(
+            f"a background turn or a sub-agent works in {args.name!r}; wait for it, or stop it"
+        )
     said = run_sync(
         lambda: end_worktree(
             notebook.session, args.action, args.name, ask=not args.yes, force=args.force
