@@ -40,7 +40,7 @@ def config(*args: str, command: str = sys.executable) -> ServerConfig:
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    server = McpServer(config(), tmp_path_factory.mktemp("work"))
+    server = McpServer(config(), tmp_path_factory.mktemp("work"), start_seconds=60)
     yield {tool.spec.name: tool for tool in loop.run_sync(server.tools)}
     loop.run_sync(server.close)
 
@@ -173,7 +173,7 @@ def test_a_server_that_goes_silent_is_given_up_in_time(tmp_path: Path) -> None:
     with pytest.raises(ServerGone, match=r"small did not answer within 0\.5 seconds"):
         loop.run_sync(server.tools)
     loop.run_sync(server.close)
-    server = silent_at("list", tmp_path, 20.0)
+    server = silent_at("list", tmp_path, 60.0)
     loop.run_sync(server._running)
     server._start_seconds = 0.2
     with pytest.raises(ServerGone, match=r"small did not list its tools within 0\.2 seconds"):
@@ -200,7 +200,7 @@ def test_waiting_for_a_silent_server_can_be_cancelled(stage: str, tmp_path: Path
 def test_a_call_that_a_server_never_answers_is_an_error_result_and_stops_with_the_turn(
     tmp_path: Path,
 ) -> None:
-    server = silent_at("call", tmp_path, 20.0)
+    server = silent_at("call", tmp_path, 60.0)
     (tool,) = loop.run_sync(server.tools)
     tool.timeout = 0.3  # type: ignore[misc]
     store = MemoryStore()
@@ -218,7 +218,7 @@ def test_a_call_that_a_server_never_answers_is_an_error_result_and_stops_with_th
 
 
 def test_a_server_that_does_not_end_is_killed_and_holds_nobody_up(tmp_path: Path) -> None:
-    server = silent_at("shutdown", tmp_path, 20.0)
+    server = silent_at("shutdown", tmp_path, 60.0)
     (tool,) = loop.run_sync(server.tools)
     context = ToolContext(Path("/"), "c1", "t1", lambda _: None)
     assert text(loop.run_sync(lambda: tool.run({}, context))) == "seen"
