@@ -98,10 +98,12 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_after_fork() -> None:
-    """A forked child has the object but not the thread."""
-    global _background, _lock
+    """A forked child has the object but not the thread, and no front end to wait for."""
+    global _background, _lock, _waiter
     _lock = threading.Lock()
     _background = None
+    _waiter = None
+    _waiting.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -28,8 +29,13 @@ class FrontEnd:
         return self.kind == "kernel" and self.can_answer
 
 
+_PROCESS = os.getpid()
+
+
 def kernel_of(shell: Any) -> Any:
-    """The running ipykernel, or None (terminal IPython, a bare shell)."""
+    """The running ipykernel, or None (terminal IPython, a bare shell, a forked child of one)."""
+    if os.getpid() != _PROCESS:  # its sockets are the parent's
+        return None
     kernel = getattr(shell, "kernel", None)
     return kernel if getattr(kernel, "shell_stream", None) is not None else None
 

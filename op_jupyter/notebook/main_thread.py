@@ -14,6 +14,7 @@ import contextvars
 import os
 import signal
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -112,6 +113,14 @@ class LentThread:
         self._pump: Pump | None = None
         self._beside: Pump | None = None
         self._in_cell = False
+        if hasattr(os, "register_at_fork"):
+            forget = weakref.WeakMethod(self._forget_kernel)
+            os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
+
+    def _forget_kernel(self) -> None:
+        """In a forked child: the kernel's loop and sockets are the parent's."""
+        self._kernel = self._loop = self._pump = self._beside = None
+        self._jobs.clear()
 
     # -- on the main thread
 

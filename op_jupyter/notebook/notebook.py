@@ -23,7 +23,7 @@ from op_jupyter.engine.servers import Servers
 from op_jupyter.engine.service import Service as SessionService
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import close_handle, open_handle
-from op_jupyter.errors import OpenProgramError, SessionActive, UnknownSession
+from op_jupyter.errors import ConfigurationError, OpenProgramError, SessionActive, UnknownSession
 from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.background import Jobs
 from op_jupyter.notebook.config import AgentMagics
@@ -196,12 +196,18 @@ class Notebook:
 
     @property
     def workspace(self) -> Path:
-        """The folder that the tools work in."""
-        return (
-            Path(self.config.workspace).expanduser().absolute()
-            if (self.config.workspace)
-            else Path.cwd()
-        )
+        """The folder that the tools work in.
+
+        Raises:
+            ConfigurationError: it is the current folder, and that is gone.
+        """
+        try:
+            return Path(self.config.workspace or ".").expanduser().absolute()
+        except FileNotFoundError:
+            raise ConfigurationError(
+                "the current folder is gone; go to one that is there with os.chdir, or set "
+                "AgentMagics.workspace"
+            ) from None
 
     def install(self) -> None:
         """Make the session the ambient one of the context that runs now.

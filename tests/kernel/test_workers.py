@@ -33,6 +33,20 @@ def endless(marker):
 runtime = Runtime(call=think)
 pool = WorkerPool(1)
 """
+FORK = """
+import multiprocessing
+
+@agentic_function
+def whisper(word, runtime):
+    "Whisper."
+    return llm(word)
+
+def in_child(word):
+    return whisper(word, runtime=runtime)
+
+with multiprocessing.get_context("fork").Pool(1) as children:
+    print(children.map_async(in_child, ["b"]).get(20))
+"""
 TREE = """
 from op_jupyter import current_session
 print([(n.name, n.status, n.caller is None) for n in current_session().agent.dag])
@@ -74,6 +88,8 @@ def test_functions_of_a_cell_run_in_workers_and_the_stop_button_stops_them(tmp_p
         tree = kernel.check(TREE)
         assert "('endless', 'cancelled', False), ('callable', 'completed', False)" in tree
         assert "'running'" not in tree
+        forked = kernel.run(FORK, timeout=30)  # which has no sockets of its own to wait for
+        assert forked.error == "ReadOnlySession", forked.reply
         kernel.check("%config AgentMagics.runtime = runtime")
         again = kernel.check("print(agentic_map(shout, ['x'], pool)); pool.shutdown()")
         assert "['x!']" in again

@@ -9,6 +9,7 @@ import pytest
 from shells import Model, Shell
 
 from op_jupyter.bootstrap import default_service
+from op_jupyter.errors import ConfigurationError
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.testing.providers import call, reply
 
@@ -144,3 +145,23 @@ def test_a_notebook_s_turns_are_told_to_whoever_listens_in_its_process(
     later = service.bus.subscribe(notebook.session.session_id, after=told[-2].sequence)
     assert later.get(0.0) == told[-1]
     later.close()
+
+
+def test_where_the_current_folder_is_gone_that_is_said_and_a_cell_of_code_runs(
+    notebook: Notebook,
+    shell: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert shell.value("1 + 1") == 2
+    assert "Error" not in "".join(capsys.readouterr())
+    for cell in ("%%agent\nHello", "%agent status"):
+        error = shell.error(cell)
+        assert isinstance(error, ConfigurationError)
+        assert "the current folder is gone" in str(error)
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) in shell.says("%agent status")
