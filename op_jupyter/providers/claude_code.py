@@ -42,6 +42,7 @@ from op_jupyter.errors import ConfigurationError, ProviderConnectionError, Provi
 from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
 from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
 from op_jupyter.providers.claude_tools import OWN_TOOLS
+from op_jupyter.providers.claude_version import check_program
 from op_jupyter.providers.lifeline import Lifeline
 from op_jupyter.providers.live import check_live
 from op_jupyter.providers.profile import DEFAULT_MODEL, EndpointProfile
@@ -98,8 +99,8 @@ class _Setup:
     max_tokens: int
 
 
-def _elsewhere(model: str, cli: Path | None) -> ClaudeCodeProvider:
-    return ClaudeCodeProvider(model, cli=cli)
+def _elsewhere(model: str, cli: Path | None, start_timeout: float) -> ClaudeCodeProvider:
+    return ClaudeCodeProvider(model, cli=cli, start_timeout=start_timeout)
 
 
 class ClaudeCodeProvider:
@@ -109,6 +110,7 @@ class ClaudeCodeProvider:
         model: used when nobody names one.
         cli: the program; None: the one that comes with the SDK, else ``claude`` on the path.
         environment: added to the environment of the program.
+        start_timeout: seconds within which the program has to be ready.
 
     Raises:
         ConfigurationError: the optional package is missing.
@@ -120,6 +122,7 @@ class ClaudeCodeProvider:
         *,
         cli: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        start_timeout: float = 60.0,
     ) -> None:
         if not is_installed():
             raise ConfigurationError(
@@ -130,6 +133,8 @@ class ClaudeCodeProvider:
         )
         self._cli = cli
         self._environment = dict(environment or {})
+        self._start_timeout = start_timeout
+        self._checked: set[Path] = set()
         self._sdk: ModuleType | None = None
         self._running: dict[str, Conversation] = {}
         self._idle: Conversation | None = None
@@ -163,7 +168,7 @@ class ClaudeCodeProvider:
                 "Claude Code was given an environment in code, which may hold a key, and keys do "
                 "not travel to workers; set the variables where the workers run"
             )
-        return _elsewhere, (self._capabilities.default_model, self._cli)
+        return _elsewhere, (self._capabilities.default_model, self._cli, self._start_timeout)
 
     # --- asking ---------------------------------------------------------------------------
 
@@ -222,9 +227,10 @@ class ClaudeCodeProvider:
         self, where: Continuation, setup: _Setup, tools: Sequence[ToolSpec]
     ) -> Conversation:
         sdk = await self._library()
-        lifeline = Lifeline(self._program(sdk))
+        lifeline = Lifeline(await self._program(sdk))
         own = frozenset(t.name for t in tools if t in _OWN_SPECS)
-        conversation = Conversation(sdk, setup, own, partial(self._failure, setup.model))
+        failure = partial(self._failure, setup.model)
+        conversation = Conversation(sdk, setup, own, failure, self._start_timeout)
         options = self._options(sdk, conversation, where, setup, tools, lifeline)
         try:
             await conversation.start(options, lifeline)
@@ -238,7 +244,7 @@ class ClaudeCodeProvider:
             self._sdk = await asyncio.to_thread(importlib.import_module, _LIBRARY)
         return self._sdk
 
-    def _program(self, sdk: ModuleType) -> Path:
+    async def _program(self, sdk: ModuleType) -> Path:
         bundled = Path(str(sdk.__file__)).parent / "_bundled" / "claude"
         found = self._cli or (bundled if bundled.is_file() else shutil.which("claude"))
         if found is None or not os.access(found, os.X_OK):
@@ -246,7 +252,11 @@ class ClaudeCodeProvider:
                 "the program `claude` was not found; install Claude Code, or the wheel of"
                 " claude-agent-sdk for this system, which brings it"
             )
-        return Path(found)
+        program = Path(found)
+        if program != bundled and program not in self._checked:
+            await check_program(program, self._start_timeout)
+            self._checked.add(program)
+        return program
 
     def _options(
         self,

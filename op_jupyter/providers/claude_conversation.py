@@ -27,7 +27,12 @@ from op_jupyter.core.messages import (
     ToolUseStarted,
     Usage,
 )
-from op_jupyter.errors import ProtocolError, ProviderConnectionError, ProviderError
+from op_jupyter.errors import (
+    ProtocolError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderTimeout,
+)
 from op_jupyter.providers.base import CONVERSATION
 from op_jupyter.providers.lifeline import Lifeline
 from op_jupyter.providers.request_body import parse_arguments
@@ -76,6 +81,7 @@ class Conversation:
 
     Attributes:
         setup: what it was started with; another setup needs another process.
+        start_timeout: seconds within which it has to be ready.
         id: the CLI's own id of the conversation; "" until it has said so.
         phase: ``asking``: an answer is awaited; ``tools``: calls are to be settled;
             ``failed``: the last request got no answer; ``dead``: of no use any more.
@@ -86,6 +92,7 @@ class Conversation:
     setup: object
     own: frozenset[str]
     failure: Failure
+    start_timeout: float
     id: str = ""
     phase: Phase = "idle"
     said: bool = False
@@ -118,22 +125,38 @@ class Conversation:
         # The SDK wants one task to open, read and close a client.
         client = self._client = self.sdk.ClaudeSDKClient(options)
         try:
-            await client.connect()
+            await self._connect()
             if not ready.done():
                 ready.set_result(None)
             async for message in client.receive_messages():
                 self._take(message)
             self._die(ProviderConnectionError("Claude Code ended by itself", retryable=True))
+        except ProviderTimeout as late:
+            self._fail(late, ready)
         except (self.sdk.ClaudeSDKError, OSError, ValueError) as error:
-            told = self._die(self.failure(error, "", False))
-            if not ready.done():
-                ready.set_exception(told)
+            self._fail(self.failure(error, "", False), ready)
         finally:
             self.phase = "dead"
             if not ready.done():
                 ready.set_exception(ProviderConnectionError("Claude Code could not be started"))
             await client.disconnect()
             lifeline.close()
+
+    async def _connect(self) -> None:
+        try:
+            async with asyncio.timeout(self.start_timeout):
+                await self._client.connect()
+        except TimeoutError as error:
+            raise ProviderTimeout(
+                f"Claude Code was not ready within {self.start_timeout:g} s; run `claude` in a "
+                "terminal to see why",
+                retryable=False,
+            ) from error
+
+    def _fail(self, error: ProviderError, ready: asyncio.Future[None]) -> None:
+        self._die(error)
+        if not ready.done():
+            ready.set_exception(error)
 
     def _die(self, error: ProviderError) -> ProviderError:
         self.phase = "dead"

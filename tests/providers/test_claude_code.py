@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from op_jupyter.core.messages import Continuation, ModelRequest, TextDelta, user_text
-from op_jupyter.errors import ConfigurationError, ProviderConnectionError
+from op_jupyter.errors import ConfigurationError, ProviderConnectionError, ProviderTimeout
 from op_jupyter.providers.claude_code import ClaudeCodeProvider
 from op_jupyter.providers.local_server import shared_server
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, ServiceRules, text, tool
@@ -152,12 +152,33 @@ async def test_without_the_program_it_says_what_to_install(home, tmp_path):
     await provider.aclose()
 
 
-async def test_a_program_that_is_none_is_an_error_that_says_so(home, tmp_path):
+VERSION = '[ "$1" = --version ] && echo '
+
+
+@pytest.mark.parametrize(
+    ("does", "kind", "said"),
+    [
+        ("echo 'cannot start: disk full' >&2; exit 3", ProviderConnectionError, "disk full"),
+        (
+            "echo '2.1.247 (Claude Code)'",
+            ConfigurationError,
+            r"is version 2\.1\.247, .* `claude update`",
+        ),
+        ("echo hello", ConfigurationError, "does not say which version it is"),
+        ("exec sleep 600", ProviderTimeout, "did not say its version within 1 s"),
+        (f"{VERSION} 9.0.0 && exit; exec sleep 600", ProviderTimeout, "not ready within 1 s"),
+    ],
+    ids=["broken", "old", "another one", "silent", "never ready"],
+)
+async def test_a_program_that_cannot_be_asked_is_an_error_that_says_so(
+    home, tmp_path, does, kind, said
+):
     fake_program = tmp_path / "claude"
-    fake_program.write_text("#!/bin/sh\necho 'cannot start: disk full' >&2\nexit 3\n")
+    fake_program.write_text(f"#!/bin/sh\n{does}\n")
     fake_program.chmod(0o755)
-    provider = ClaudeCodeProvider(cli=fake_program)
-    with pytest.raises(ProviderConnectionError, match="disk full"):
+    hangs = kind is ProviderTimeout
+    provider = ClaudeCodeProvider(cli=fake_program, start_timeout=1 if hangs else 60)
+    with pytest.raises(kind, match=said):
         await ask(provider, "hello")
     await provider.aclose()
 
