@@ -174,11 +174,31 @@ def _definition(value: Any) -> str:
         return f"module {value.__name__}"
     name = getattr(value, "__qualname__", type(value).__name__)
     try:
-        signature = str(inspect.signature(value))
+        signature = str(_as_written(inspect.signature(value)))
     except (TypeError, ValueError):
         signature = "(…)"
     kind = "class" if isinstance(value, type) else "function"
     return f"{kind} {name}{without_addresses(signature)}"
+
+
+class _Word(str):
+    """An annotation that ``from __future__ import annotations`` has made a text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _as_written(signature: inspect.Signature) -> inspect.Signature:
+    """*signature* without quotes around the annotations."""
+
+    def plain(annotation: Any) -> Any:
+        return _Word(annotation) if isinstance(annotation, str) else annotation
+
+    parameters = [p.replace(annotation=plain(p.annotation)) for p in signature.parameters.values()]
+    returned = plain(signature.return_annotation)
+    return signature.replace(parameters=parameters, return_annotation=returned)
 
 
 def _text_of(value: Any) -> str:

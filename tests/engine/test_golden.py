@@ -15,7 +15,16 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from op_jupyter import agent, agentic_function, llm, session_context, traced
+from op_jupyter import (
+    agent,
+    agentic_function,
+    ask,
+    decision,
+    llm,
+    session_context,
+    set_ask_handler,
+    traced,
+)
 from op_jupyter.core.messages import ImageBlock
 from op_jupyter.engine import loop
 from op_jupyter.engine.prompts import prompt_text
@@ -23,6 +32,7 @@ from op_jupyter.engine.runtime import Runtime
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from tests.engine.harness import turn_start
+from tests.engine.test_exchanges import KeepingProvider
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -167,6 +177,85 @@ def an_error_and_a_traced_step(provider: ScriptedProvider, session: Any) -> None
 
     provider.add(reply("Prepared."), reply("Cooked."))
     cook("soup")
+
+
+class Verdict(BaseModel):
+    """What is thought of a film."""
+
+    good: bool
+    why: str
+
+
+@golden
+def an_answer_that_is_a_value(provider: ScriptedProvider, session: Any) -> None:
+    @agentic_function
+    def judge(film: str) -> Verdict:
+        return llm(f"Is {film} good?", response_format=Verdict)
+
+    provider.add(reply('{"good": "perhaps"}'), reply('{"good": true, "why": "The plot."}'))
+    judge("Owls")
+
+
+@golden
+def a_choice_after_a_question(provider: ScriptedProvider, session: Any) -> None:
+    def rewrite() -> None:
+        """Write it anew from the start."""
+
+    @agentic_function
+    def decide(text: str) -> Any:
+        """Decide what becomes of a text."""
+        ask("Who is it for?", ["children", "experts"])
+        return decision.make("What is to be done?", {"keep": "kept", "rewrite": rewrite})
+
+    provider.add(reply('{"choice": "keep"}'))
+    set_ask_handler(lambda question: "children")
+    try:
+        decide("Once upon a time.")
+    finally:
+        set_ask_handler(None)
+
+
+@golden
+def inside_callers_that_expose_everything_and_nothing(
+    provider: ScriptedProvider, session: Any
+) -> None:
+    @agentic_function(expose="full")
+    def review(film: str) -> str:
+        """Review a film."""
+        classify(film)
+        llm("And the music?")
+        return secretly(film)
+
+    @agentic_function(expose="hidden")
+    def secretly(film: str) -> str:
+        """Think where nobody sees it."""
+        llm("What would nobody say?")
+        return summarise(film)
+
+    @agentic_function
+    def summarise(film: str) -> str:
+        """Say it in a sentence."""
+        return llm("Begin.")
+
+    provider.add(*map(reply, ("positive", "Loud.", "It is long.", "Loud and long.")))
+    review("Owls")
+
+
+def _kept(number: int) -> Program:
+    """Two calls of a function at a provider that keeps the conversation: the request *number*."""
+
+    def program(provider: ScriptedProvider, session: Any) -> None:
+        keeping = KeepingProvider(reply("positive"), reply("negative"))
+        with session_context("kept", store=MemoryStore(), runtime=Runtime(provider=keeping)):
+            classify("A great film.")
+            classify("A dull film.")
+        provider.requests.append(keeping.requests[number])
+
+    return program
+
+
+_PROGRAMS.append(("what_a_provider_with_a_session_is_told_first", _kept(0)))
+_PROGRAMS.append(("what_a_provider_with_a_session_is_told_then", _kept(1)))
 
 
 @dataclass

@@ -164,7 +164,7 @@ def test_a_value_inside_itself_ends() -> None:
         ({"b", "a"}, "set of 2: {'a', 'b'}"),
         ((1,), "tuple of 1: (1)"),
         (Point(1), "Point(x=1, y=0.5)"),
-        (add, "function add(a: 'int', b: 'int' = 2) -> 'int'"),
+        (add, "function add(a: int, b: int = 2) -> int"),
         (math, "module math"),
         (len, "function len(obj, /)"),
         (Plain, "class Plain()"),
