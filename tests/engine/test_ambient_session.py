@@ -1,0 +1,131 @@
+"""What the ambient session promises to whoever calls in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from op_jupyter import Runtime, SessionStore, agentic_function, llm, session_context
+from op_jupyter.errors import ConfigurationError
+from op_jupyter.store.memory import MemoryStore
+from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
+from tests.engine.harness import FakeTool, assert_sound, start_in_background
+
+
+@agentic_function
+async def think(topic: str) -> str:
+    """Think about a topic."""
+    return await llm.aio(topic)
+
+
+@agentic_function
+def classify(topic: str) -> str:
+    """Classify a topic."""
+    return llm(topic)
+
+
+def in_session(store: Any, provider: ScriptedProvider) -> session_context:
+    return session_context("s1", store=store, runtime=Runtime(provider=provider))
+
+
+def answering() -> ScriptedProvider:
+    return ScriptedProvider(default=lambda request: reply("so"))
+
+
+def test_tasks_and_threads_of_a_function_hang_under_it_in_its_turn(store: MemoryStore) -> None:
+    @agentic_function
+    async def spread() -> list[str]:
+        """Spread work over tasks and threads."""
+        task = asyncio.create_task(think("a task"))
+        in_thread = asyncio.to_thread(classify, "a thread")
+        return [*await asyncio.gather(think("beside"), think("each other"), in_thread), await task]
+
+    with in_session(store, answering()) as handle:
+        assert asyncio.run(spread()) == ["so"] * 4
+        dag = handle.agent.dag
+        assert_sound(handle.agent)
+    (top,) = dag.children(None)
+    names = [node.name for node in dag.children(top.id)]
+    assert sorted(names) == ["classify", "think", "think", "think"]
+    assert {node.turn_id for node in dag} == {top.turn_id}
+
+
+def test_a_task_that_is_cancelled_records_its_call_as_cancelled(store: MemoryStore) -> None:
+    async def stop_it() -> None:
+        task = asyncio.create_task(think("for ever"))
+        await asyncio.to_thread(gate.wait_reached)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    gate = Gate()
+    with in_session(store, ScriptedProvider([gate, reply("late")])) as handle:
+        asyncio.run(stop_it())
+        ended = [(node.role, node.status) for node in handle.agent.dag]
+        (turn,) = handle.agent.dag.turns.values()
+    assert ended == [("code", "cancelled"), ("llm", "cancelled")]
+    assert turn.status == "cancelled"
+
+
+def test_a_bare_call_beside_a_running_turn_is_never_refused(store: MemoryStore) -> None:
+    gate = Gate()
+    tool = FakeTool(gate=gate, effect="read")
+    provider = ScriptedProvider(reply(call("look", {})), reply("done"))
+    with in_session(store, answering()) as handle:
+        turn_id, job = start_in_background(handle.agent, provider, [tool])
+        gate.wait_reached()
+        head = handle.agent.dag.head
+        assert classify("meanwhile") == "so"
+        gate.open()
+        assert job.future.result(30).text == "done"
+        (beside,) = [node for node in handle.agent.dag if node.name == "classify"]
+        assert_sound(handle.agent)
+    assert beside.predecessor == head
+    assert beside.turn_id != turn_id
+
+
+def test_an_answer_says_where_it_came_from_and_its_node_what_it_took(store: MemoryStore) -> None:
+    with in_session(store, answering()) as handle:
+        answer = llm("hello")
+        node = handle.agent.dag.node(answer.node_id)
+    assert (answer.session_id, answer.turn_id) == (handle.session_id, node.turn_id)
+    assert {
+        "gen_ai.response.model",
+        "gen_ai.response.finish_reasons",
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+        "attempts",
+        "seconds",
+    } <= set(node.metadata)
+
+
+def test_without_a_provider_calls_are_recorded_until_one_needs_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENPROGRAM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENPROGRAM_CONFIG", os.devnull)
+    monkeypatch.setenv("OPENPROGRAM_LOCAL_MODEL", str(tmp_path / "nowhere"))
+    here = Path.cwd()
+
+    @agentic_function
+    def prepare(topic: str) -> str:
+        """Prepare, without any model."""
+        assert Path.cwd() == here
+        return topic
+
+    store = SessionStore(root_path=tmp_path / "sessions")
+    with session_context("s1", store=store) as handle:
+        assert handle.runtime is None
+        assert not (tmp_path / "sessions" / "s1").exists()
+        assert prepare("owls") == "owls"
+        with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
+            classify("owls")
+    stored = [(node.name, node.status) for node in store.load("s1")]
+    assert stored == [("prepare", "completed"), ("classify", "error")]
+    with session_context("s1", store=store) as again:  # the lock is free
+        assert not again.created
