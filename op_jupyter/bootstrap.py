@@ -154,6 +154,7 @@ def guard(session: AgentSession, chosen: Settings | None = None) -> None:
     session.user_rules = user_rules(chosen)
     session.allow_everything = chosen.allow_everything
     session.answer_timeout = chosen.answer_timeout
+    session.timeouts = chosen.timeouts
     session.attempts_at_once = chosen.attempts_at_once
     session.protected = _protected(chosen, session.workspace)
     if chosen.allow_everything:

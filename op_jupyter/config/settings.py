@@ -4,8 +4,8 @@ Order: what the caller passes (traitlets, flags), the environment, the user's fi
 The file is TOML: ``provider``, ``model``, ``home``, ``replay``, ``cassette``, ``mode``,
 ``answer_timeout`` (seconds), ``attempts_at_once``, ``[permissions] allow = [...], deny = [...]``,
 ``[skills] roots = [...]``, one ``[endpoints.NAME]`` for each model service, one ``[mcp.NAME]``
-(``command``, ``args``, ``env``) for each MCP server and one ``[prices."MODEL"]`` for each model
-whose tokens are to be counted in money.
+(``command``, ``args``, ``env``) for each MCP server, one ``[prices."MODEL"]`` for each model
+whose tokens are to be counted in money, and ``[timeouts] TOOL = seconds`` (or ``"none"``).
 One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for CI.
 """
 
@@ -44,7 +44,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "replay": ("off", "record", "replay", "auto"),
     "mode": ("read_only", "accept_edits", "auto"),
 }
-_TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices"})
+_TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices", "timeouts"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 _HERE: Final = "this notebook"
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -73,6 +73,7 @@ class Settings:
         skill_roots: folders of skills; relative ones start at the workspace.
         mcp_servers: programs that offer tools.
         prices: of a million tokens, by model.
+        timeouts: seconds that a call of a tool may take, by its name; `math.inf`: any time.
     """
 
     values: Mapping[str, Setting]
@@ -84,6 +85,7 @@ class Settings:
     skill_roots: tuple[str, ...] = SKILL_ROOTS
     mcp_servers: tuple[ServerConfig, ...] = ()
     prices: Mapping[str, Price] = field(default_factory=dict)
+    timeouts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def answer_timeout(self) -> float | None:
@@ -128,6 +130,7 @@ def load_settings(
     endpoints = _endpoints(from_file.pop("endpoints", {}), path)
     servers = _servers(from_file.pop("mcp", {}), path)
     prices = _prices(from_file.pop("prices", {}), path)
+    timeouts = _timeouts(from_file.pop("timeouts", {}), path)
     values: dict[str, Setting] = {}
     for name, variable in ENVIRONMENT.items():
         sources = (
@@ -142,7 +145,24 @@ def load_settings(
                 break
     allow, deny = (_rules(permissions, kind, path) for kind in ("allow", "deny"))
     everything = _everything(environ)
-    return Settings(values, allow, deny, path, endpoints, everything, roots, servers, prices)
+    return Settings(
+        values, allow, deny, path, endpoints, everything, roots, servers, prices, timeouts
+    )
+
+
+def _timeouts(table: Any, path: Path) -> dict[str, float]:
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"timeouts in {path} has to be a table: TOOL = seconds")
+    return {tool: _limit(f"timeouts.{tool}", value, path) for tool, value in table.items()}
+
+
+def _limit(name: str, value: Any, path: Path) -> float:
+    if value == "none":
+        return math.inf
+    try:
+        return float(_seconds(name, value, str(path)))
+    except ConfigurationError as error:
+        raise ConfigurationError(f'{error.message}, or "none"') from None
 
 
 def _prices(tables: Any, path: Path) -> dict[str, Price]:

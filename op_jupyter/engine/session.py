@@ -134,6 +134,7 @@ class AgentSession:
         user_rules: permission rules of the user's own configuration.
         allow_everything: the switch of this process: what no rule denies runs without asking.
         answer_timeout: seconds until a card that nobody answers is a denial; None: never.
+        timeouts: seconds that a call of a tool may take, by its name; others: as the tool says.
         attempts_at_once: so many turns of this process run, before one of this session waits.
         store_path: the session's folder, which no tool may write; None in memory.
         protected: what else no tool may write: skill folders, the user's settings.
@@ -169,6 +170,7 @@ class AgentSession:
         self.allow_everything = False
         self.sandbox = NO_SANDBOX
         self.answer_timeout: float | None = None
+        self.timeouts: Mapping[str, float] = {}
         self.attempts_at_once = AT_ONCE
         self.store_path: Path | None = None
         self.protected: tuple[Path, ...] = ()

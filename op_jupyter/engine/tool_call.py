@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -289,6 +290,7 @@ async def _run(call: _Call, tool: Tool, permit: Permit) -> ToolOutput:
         main_thread=env.main_thread,
         approved=permit.approved,
         worktree=env.session.worktree,
+        seconds=env.session.timeouts.get(tool.spec.name),
     )
     with executing(_tool_frame(call), env.runtime):
         inside = contextvars.copy_context()
@@ -310,8 +312,9 @@ async def _result(
     task = asyncio.get_running_loop().create_task(
         _guarded(tool, arguments, context), context=inside
     )
+    limit = _limit(tool, context)
     try:
-        done, _ = await asyncio.wait({task}, timeout=tool.timeout)
+        done, _ = await asyncio.wait({task}, timeout=limit)
     except asyncio.CancelledError:
         call.in_spite = await _stop(task)
         raise
@@ -321,8 +324,15 @@ async def _result(
         )
     late = await _stop(task)
     return late or text_output(
-        "failed", f"TimedOut: no result after {tool.timeout:g} seconds; it may go on for a while"
+        "failed", f"TimedOut: no result after {limit:g} seconds; it may go on for a while"
     )
+
+
+def _limit(tool: Tool, context: ToolContext) -> float | None:
+    """Seconds until the call is given up, by the user's settings or the tool's own word."""
+    if context.seconds is None or getattr(tool, "limits_itself", False):
+        return tool.timeout
+    return None if context.seconds == math.inf else context.seconds
 
 
 async def _stop(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:

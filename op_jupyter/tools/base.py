@@ -65,6 +65,7 @@ class ToolContext:
         approved: real paths that the permission speaks of, for the second check right before
             a file is touched.
         worktree: the git worktree that the workspace is in for this turn; code runs in it.
+        seconds: how long the call may take by the user's settings; None: as the tool says.
     """
 
     workspace: Path
@@ -74,6 +75,7 @@ class ToolContext:
     main_thread: MainThread | None = None
     approved: Sequence[Path] = field(default_factory=tuple)
     worktree: Path | None = None
+    seconds: float | None = None
 
 
 class Tool(Protocol):
@@ -87,7 +89,11 @@ class Tool(Protocol):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds until a call is given up; None: never."""
+        """Seconds until a call is given up; None: never.
+
+        The user's settings may say otherwise, unless the tool has an attribute
+        ``limits_itself`` that is true: it goes by `ToolContext.seconds`.
+        """
 
     @property
     def trusted(self) -> bool:

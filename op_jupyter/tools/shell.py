@@ -46,8 +46,9 @@ _CALM: Final[Mapping[str, str]] = {
 def _shell(command: str) -> None:
     """Run a command of bash in the workspace.
 
-    Its output, errors among it, and its exit code come back. It has no input, gets 120 seconds,
-    and processes that it leaves in the background end with it.
+    Its output, errors among it, and its exit code come back. It has no input, gets 120 seconds
+    unless the person's settings say otherwise, and processes that it leaves in the background
+    end with it.
 
     Args:
         command: the command; several lines are possible.
@@ -60,11 +61,12 @@ class ShellTool:
     Args:
         hidden: folders that a sandboxed command cannot see: where sessions are kept.
         sandbox: None: that of this machine, looked for on first use.
-        seconds: until a command is ended.
+        seconds: until a command is ended, unless the user's settings say otherwise.
     """
 
     effect: Effect = "execute"
     timeout: float | None = None
+    limits_itself = True
     trusted = False
 
     def __init__(
@@ -111,12 +113,13 @@ class ShellTool:
         shell = shutil.which("bash") or "/bin/sh"
         argv = self.sandbox.wrap([shell, "-c", command], context.workspace, self._hidden)
         output = _Output(context)
+        seconds = self._seconds if context.seconds is None else context.seconds
         async with _started(argv, context.workspace) as (process, stream):
             try:
-                async with asyncio.timeout(self._seconds):
+                async with asyncio.timeout(seconds):
                     ended = await _follow(process, stream, output)
             except TimeoutError:
-                ended = f"TimedOut: it was ended after {self._seconds:g} seconds"
+                ended = f"TimedOut: it was ended after {seconds:g} seconds"
         said = "\n".join(part for part in (output.text().rstrip("\n"), ended) if part)
         return ToolOutput((TextBlock(said or "(no output)"),), "failed" if ended else "succeeded")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from op_jupyter.bootstrap import guard
 from op_jupyter.core.messages import ToolResultBlock
 from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
+from op_jupyter.engine import loop
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ConfigurationError
-from op_jupyter.testing.providers import ScriptedProvider, call, reply
+from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.files import file_tools
+from op_jupyter.tools.sandbox import Sandbox
+from op_jupyter.tools.shell import ShellTool
 from tests.engine.harness import (
     ALLOW,
     DENY,
@@ -274,6 +278,38 @@ def test_a_value_that_means_nothing_is_refused_by_name(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigurationError, match=variable):
+        guard(session)
+
+
+def test_how_long_tools_may_take_is_configured_by_name(
+    session: AgentSession, configured: Path
+) -> None:
+    configured.write_text('[timeouts]\nlook = 0.05\nshell = 0.3\npatient = "none"\n')
+    guard(session)
+    hang, slow = Gate(), Gate()
+    threading.Timer(0.4, slow.open).start()
+    tools = [
+        FakeTool(gate=hang, timeout=60.0),
+        FakeTool("patient", timeout=0.001, gate=slow),
+        ShellTool(sandbox=Sandbox()),
+    ]
+    loop.run_sync(session.set_permission_mode, "auto")
+    asked = reply(
+        call("look", {}), call("patient", {}), call("shell", {"command": "echo hi; sleep 60"})
+    )
+    assert run(session, ScriptedProvider(asked, reply("ok")), tools).text == "ok"
+    look, patient, shell = texts(session)
+    assert look.startswith("TimedOut: no result after 0.05 seconds")
+    assert patient == "seen"
+    assert shell == "hi\nTimedOut: it was ended after 0.3 seconds"
+
+
+@pytest.mark.parametrize("value", ['"soon"', "0", "-1", "true", "nan", '{"x" = 1}'])
+def test_a_timeout_that_means_nothing_is_refused_by_name(
+    session: AgentSession, configured: Path, value: str
+) -> None:
+    configured.write_text(f"[timeouts]\nlook = {value}\n")
+    with pytest.raises(ConfigurationError, match=r"timeouts\.look"):
         guard(session)
 
 
