@@ -33,6 +33,7 @@ class LiveTurn:
 
     Attributes:
         start: what a person's turn was started with, for its sub-agents.
+        abandoned: it has to stop because its session is being closed.
     """
 
     id: str
@@ -45,6 +46,7 @@ class LiveTurn:
     start: TurnStart | None = None
     begun: bool = False
     cancelling: bool = False
+    abandoned: bool = False
     task: asyncio.Task[Outcome] | None = None
     outcome: Outcome | None = None
     on_cancel: list[Callable[[], None]] = field(default_factory=list)
@@ -72,6 +74,11 @@ class LiveTurn:
         # Cancelling a task before its first step would end it with nothing stored or told.
         if self.begun and self.task is not None:
             self.task.cancel()
+
+    def abandon(self) -> None:
+        """Have the turn stop because nobody owns it any more."""
+        self.abandoned = True
+        self.cancel()
 
     def publish(self, update: Update) -> None:
         """Show something of this turn; a bare call shows its nodes and cards alone."""

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MODE: Final[PermissionMode] = "accept_edits"
 
+CLOSE_SECONDS: Final = 10.0
+"""How long the end of a turn is waited for whose session is closed."""
+
 WorldSource = Callable[[], Mapping[str, str]]
 
 
@@ -561,13 +564,23 @@ class AgentSession:
         await self.agents.shutdown()
 
     def close(self) -> None:
-        """Stop the sub-agents, flush and free the writer's lock."""
-        if self.agents.running and not loop.on_background_loop():
-            loop.run_sync(self.agents.shutdown)
+        """Stop what still runs, flush and free the writer's lock.
+
+        A turn that was left running fails with the code ``actor_stopped``.
+        """
+        left = self._active is not None or bool(self.agents.running)
+        if left and not loop.on_background_loop():
+            loop.run_sync(self._abandon)
         else:
             self.agents.interrupt_all()
         self.trace.flush()
         self.store.close()
+
+    async def _abandon(self) -> None:
+        if (turn := self._active) is not None and turn.task is not None:
+            turn.abandon()
+            await asyncio.wait({turn.task}, timeout=CLOSE_SECONDS)
+        await self.agents.shutdown()
 
     def _live(self, turn_id: str) -> LiveTurn:
         if self._active is not None and self._active.id == turn_id:

@@ -46,6 +46,7 @@ STOP_SECONDS: Final = 2.0
 """How long a cancelled tool may take to stop before its result is written."""
 DEEPEST: Final = 100
 TOO_DEEP: Final = f"InvalidArguments: the arguments nest more than {DEEPEST} levels deep"
+ABANDONED: Final = "the session was closed meanwhile; whether the call did anything is not known"
 CANCELLED: Final = "the call was cancelled; what it had done by then is not undone"
 
 _NODE_STATUS: Final[dict[ToolState, NodeStatus]] = {
@@ -137,7 +138,7 @@ async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> ToolOutput
     try:
         output = await _produce(call, judged, arguments)
     except asyncio.CancelledError:
-        _store_last(call, call.in_spite or text_output("cancelled", CANCELLED))
+        _store_last(call, call.in_spite or _cut_short(call))
         raise
     except TurnEnd as end:
         state: ToolState = "denied" if end.code == "permission_denied" else "cancelled"
@@ -153,6 +154,13 @@ async def _run_traced(env: ToolEnv, use: ToolUseBlock, span: Span) -> ToolOutput
     if output.state == "cancelled":
         raise TurnEnd("cancelled", None, f"tool {use.name!r} was cancelled")
     return output
+
+
+def _cut_short(call: _Call) -> ToolOutput:
+    """The result of a call that was stopped before it had one."""
+    if call.env.turn.abandoned:
+        return text_output("outcome_unknown", ABANDONED)
+    return text_output("cancelled", CANCELLED)
 
 
 def store_not_run(env: ToolEnv, use: ToolUseBlock, state: ToolState, text: str) -> None:

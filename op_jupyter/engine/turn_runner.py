@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ABANDONED: Final = "the session was closed while the turn ran"
 COMPACTION: Final = "compaction of the conversation"
 
 
@@ -86,6 +87,8 @@ async def _outcome(
         async with _place(session, turn):
             await run_steps(plan, (), progress)
     except asyncio.CancelledError:
+        if turn.abandoned:
+            return _ended(progress, "failed", "actor_stopped", ABANDONED)
         return _ended(progress, "cancelled", None, "the turn was cancelled")
     except TurnEnd as end:
         status = "cancelled" if end.status == "cancelled" else "failed"

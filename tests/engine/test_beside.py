@@ -30,8 +30,11 @@ from tests.engine.harness import (
     FakeTool,
     assert_sendable,
     assert_sound,
+    results_in,
     run,
     start_in_background,
+    states,
+    wait_phase,
 )
 from tests.engine.test_agents import PARENT, WAIT, arrived, ask, by_task, spawn, write
 from tests.engine.test_compaction import summary
@@ -180,6 +183,32 @@ def test_another_process_s_sessions_are_refused_by_name_and_after_kill_9_all_is_
         registry.release(session)
         session = registry.acquire(SessionStore(tmp_path), "parent")
     registry.release(session)
+
+
+def test_closing_a_session_ends_a_turn_that_was_left_waiting_for_a_card(
+    session: AgentSession, store: MemoryStore
+) -> None:
+    """Whether the call did anything is not known; the session goes on when it is opened again."""
+    registry.acquire(store, "s1")  # the fixture lets go of it once more
+    tool = FakeTool("run", effect="execute")
+    asked = reply(call("run", {}), call("run", {"what": "mate"}))
+    _, job = start_in_background(session, ScriptedProvider(asked), [tool])
+    loop.run_sync(wait_phase, session, "waiting_permission")
+    session.close()
+    outcome = job.future.result(5)
+    assert (outcome.status, outcome.code) == ("failed", "actor_stopped")
+    assert (states(session), tool.calls) == (["outcome_unknown", "cancelled"], [])
+    assert session.pending_cards() == []
+    (turn,) = store.load("s1").turns.values()
+    assert (turn.status, (turn.failure or {})["code"]) == ("failed", "actor_stopped")
+    registry.release(session)
+    registry.release(session)
+    again = registry.acquire(store, "s1")
+    provider = ScriptedProvider(reply("I see"))
+    assert run(again, provider, prompt="and now?").text == "I see"
+    assert [r.state for r in results_in(provider)] == ["error", "interrupted"]
+    assert_sound(again)
+    registry.release(again)
 
 
 # -- worktrees
