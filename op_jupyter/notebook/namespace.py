@@ -41,6 +41,9 @@ _FUTURES: Final = sum(
 
 _SHELL_LINE: Final = re.compile(r"^\s*[%!]", re.MULTILINE)
 _PLAIN_ONLY: Final = "; the code has to be plain Python, lines with % or ! do not work here"
+CLICKS_WAIT: Final = (
+    "on the notebook's main thread: clicks wait until it ends, the kernel's stop button works"
+)
 JOIN_SECONDS: Final = 0.2
 STOP_SECONDS: Final = 2.0
 
@@ -93,6 +96,7 @@ class PythonTool:
         if context.main_thread is None:
             text = "python was not run: code runs only while a cell of the notebook waits for it"
             return ToolOutput((TextBlock(text),), "failed")
+        context.progress(CLICKS_WAIT)
         place = nullcontext() if context.worktree is None else chdir(context.workspace)
 
         def work() -> ToolOutput:

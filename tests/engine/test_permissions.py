@@ -16,6 +16,7 @@ from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine import loop
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ConfigurationError
+from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.files import file_tools
 from op_jupyter.tools.sandbox import Sandbox
@@ -26,9 +27,11 @@ from tests.engine.harness import (
     FakeTool,
     ScriptedAsker,
     run,
+    start_in_background,
     states,
     texts,
     tool_nodes,
+    wait_phase,
 )
 
 
@@ -279,6 +282,29 @@ def test_a_value_that_means_nothing_is_refused_by_name(
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigurationError, match=variable):
         guard(session)
+
+
+def test_a_mode_holds_from_the_next_call_on_and_stays_with_the_session(
+    session: AgentSession, store: MemoryStore
+) -> None:
+    """Not for the card that is up; and after a restart as well."""
+    change = tool()
+    asked = reply(call("change", {"what": "1"}), call("change", {"what": "2"}))
+    asker = ScriptedAsker()
+    turn_id, job = start_in_background(
+        session, ScriptedProvider(asked, reply("done")), [change], asker=asker
+    )
+    loop.run_sync(wait_phase, session, "waiting_permission")
+    loop.run_sync(session.set_permission_mode, "auto")
+    assert session.snapshot().permission_mode == "auto"
+    (card,) = session.pending_cards()
+    assert card.arguments == {"what": "1"} and change.calls == []
+    loop.run_sync(session.resolve_permission, turn_id, card.id, ALLOW)
+    assert job.future.result(5).text == "done"
+    assert len(change.calls) == 2 and len(asker.requests) == 1
+    store.crash()
+    again = AgentSession(store.open(session.session_id))
+    assert again.permission_mode == "auto"
 
 
 def test_how_long_tools_may_take_is_configured_by_name(

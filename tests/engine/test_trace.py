@@ -21,6 +21,7 @@ from op_jupyter.engine.trace import Trace
 from op_jupyter.errors import ProviderConnectionError
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from tests.engine.harness import ALLOW, DENY, FakeTool, ScriptedAsker, run
+from tests.engine.test_compaction import compact, model
 
 
 class Kept(SpanExporter):
@@ -105,6 +106,16 @@ def test_the_wait_for_permission_is_apart_from_the_execution(
     assert told["op_jupyter.tool.execution_seconds"] < 0.05
     (node,) = [n for n in session.dag if n.metadata.get("kind") == "tool"]
     assert node.metadata["permission"]["waited_seconds"] >= 0.05 > node.metadata["seconds"]
+
+
+def test_a_compaction_has_a_span_of_its_own(
+    session: AgentSession, kept: Kept
+) -> None:
+    run(session, model(reply("a secret answer")))
+    assert compact(session, model()).status == "completed"
+    (span,) = spans(session, kept, "compaction")
+    assert dict(span.attributes)["op_jupyter.turn_id"] == list(session.dag.turns)[-1]
+    assert "secret" not in str(dict(span.attributes))
 
 
 def test_calls_that_did_not_go_well_say_how(session: AgentSession, kept: Kept) -> None:

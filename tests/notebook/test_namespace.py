@@ -343,6 +343,16 @@ async def test_the_tool_runs_code_on_the_main_thread(ip: InteractiveShell) -> No
     assert (output.state, text_of(output)) == ("succeeded", "42")
 
 
+async def test_before_code_holds_the_main_thread_the_view_is_told_that_clicks_wait(
+    ip: InteractiveShell,
+) -> None:
+    told: list[str] = []
+    place = ToolContext(Path.cwd(), "c1", "t1", told.append, Here())
+    ip.user_ns["told"] = told
+    output = await PythonTool(ip).run({"code": "len(told)"}, place)
+    assert text_of(output) == "1" and "clicks wait until it ends" in told[0]
+
+
 async def test_without_a_cell_that_waits_no_code_runs(ip: InteractiveShell) -> None:
     output = await PythonTool(ip).run({"code": "ran = 1"}, context(None))
     assert output.state == "failed"
