@@ -108,9 +108,7 @@ def test_the_wait_for_permission_is_apart_from_the_execution(
     assert node.metadata["permission"]["waited_seconds"] >= 0.05 > node.metadata["seconds"]
 
 
-def test_a_compaction_has_a_span_of_its_own(
-    session: AgentSession, kept: Kept
-) -> None:
+def test_a_compaction_has_a_span_of_its_own(session: AgentSession, kept: Kept) -> None:
     run(session, model(reply("a secret answer")))
     assert compact(session, model()).status == "completed"
     (span,) = spans(session, kept, "compaction")
