@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_settings
-from op_jupyter.core.graph import Dag
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redacts
 from op_jupyter.core.rules import Rule, parse_rule
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from op_jupyter.engine.attempt_host import AttemptHost
     from op_jupyter.engine.service import Service
     from op_jupyter.engine.session import AgentSession
-    from op_jupyter.store.base import Store
+    from op_jupyter.store.base import OpenSession, Store
     from op_jupyter.store.cassettes import FileCassette
     from op_jupyter.store.search import SearchIndex
     from op_jupyter.store.sessions import SessionStore
@@ -85,10 +84,10 @@ def default_service(store: Store | None = None, *, asker: Asker | None = None) -
         host=lambda: _attempt_host(asker),
         searcher=None if root is None else lambda: _search_index(root),
         exporters={
-            "md": lambda dag: str(_views().to_markdown(dag)),
-            "html": lambda dag: str(_views().to_html(dag)),
+            "md": lambda session, **_: str(_views().to_markdown(session.snapshot())),
+            "html": lambda session, **_: str(_views().to_html(session.snapshot())),
             "json": _to_json,
-            "ipynb": lambda dag: str(_views().to_notebook(dag)),
+            "ipynb": lambda session, **_: str(_views().to_notebook(session.snapshot())),
         },
     )
 
@@ -126,10 +125,10 @@ def _views() -> ModuleType:
     return export
 
 
-def _to_json(dag: Dag) -> str:
+def _to_json(session: OpenSession, *, whole: bool, tell: Callable[[str], None]) -> str:
     from op_jupyter.store.interchange import to_json
 
-    return to_json(dag)
+    return to_json(session.snapshot(), session.read_blob, whole=whole, tell=tell)
 
 
 def user_rules(chosen: Settings) -> tuple[Rule, ...]:

@@ -1,8 +1,9 @@
-"""`op-jupyter export` and `op-jupyter import`: sessions as documents, and back."""
+"""`op-jupyter export`, `import` and `fork`: sessions as documents, and back, and copies of them."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,13 @@ from op_jupyter.views.text import count, visible
 FORMATS: Final = ("md", "html", "json", "ipynb")
 
 
-def export_session(named: str, format: str | None, output: Path | None) -> None:  # noqa: A002
+def export_session(
+    named: str,
+    format: str | None,  # noqa: A002 - the word for it
+    output: Path | None,
+    *,
+    whole: bool = False,
+) -> None:
     """Print a session as a document, or write it to *output*, whose ending tells the format.
 
     Raises:
@@ -28,7 +35,7 @@ def export_session(named: str, format: str | None, output: Path | None) -> None:
         if ending not in FORMATS:
             raise BadCommandLine(f"say --format; {output} ends with none of {', '.join(FORMATS)}")
         format = ending  # noqa: A001
-    text = service.export(service.find(named), format)
+    text = service.export(service.find(named), format, whole=whole, tell=_note)
     if output is None:
         print(text, end="")
         return
@@ -41,6 +48,21 @@ def export_session(named: str, format: str | None, output: Path | None) -> None:
     except OSError as error:
         raise ConfigurationError(f"{output} cannot be written: {error}") from error
     print(output)
+
+
+def _note(said: str) -> None:
+    print(f"op-jupyter: note: {said}", file=sys.stderr)
+
+
+def fork_session(named: str, fork_id: str | None) -> None:
+    """Make a session of what is stored of another one, and print its id.
+
+    Raises:
+        UnknownSession, StoreError: the other one is not there, or cannot be read.
+        UsageError: *fork_id* is taken.
+    """
+    service = default_service()
+    print(service.fork_session(service.find(named), fork_id))
 
 
 def import_session(path: Path, session_id: str | None, *, as_json: bool) -> None:

@@ -218,6 +218,15 @@ def _declare_keeping(commands: Commands) -> None:
     pull.add_argument("remote", metavar="REMOTE", help="a folder of this disk, or an ssh address")
     pull.add_argument("id", metavar="ID", nargs="?", help="the whole id (default: all there are)")
 
+    archive = commands.add(
+        "archive",
+        _archive,
+        "leave a session out of lists",
+        "It stays where it is, a search finds it, and `sessions --all` lists it.",
+    )
+    add_session(archive, _session_ids)
+    archive.add_argument("--undo", action="store_true", help="list it again")
+
     trash = commands.group("trash", "deleted sessions, which come back until they are purged")
     add_json(trash.add("list", _trash_list, "list them, the newest first"))
     add_session(trash.add("put", _trash_put, "delete a session"), _session_ids)
@@ -242,6 +251,20 @@ def _declare_exchanging(commands: Commands) -> None:
         help="Markdown, a page, what import reads, a notebook (default: by FILE's ending, or md)",
     )
     export.add_argument("--output", "-o", type=Path, metavar="FILE", help="write it there")
+    export.add_argument(
+        "--whole",
+        action="store_true",
+        help="JSON: with all that is kept of files, also beyond 16 MB",
+    )
+
+    fork = commands.add(
+        "fork",
+        _fork,
+        "make a new session of all that is stored of another one",
+        "Whoever has the other one open goes on in it; nothing is changed there.",
+    )
+    add_session(fork, _session_ids)
+    fork.add_argument("--id", dest="new", metavar="ID", help="the id of the new one (default: any)")
 
     import_ = commands.add(
         "import",
@@ -477,7 +500,19 @@ def _trash_purge(args: argparse.Namespace) -> None:
 def _export(args: argparse.Namespace) -> None:
     from op_jupyter.cli.exchange import export_session
 
-    export_session(args.id, args.format, args.output)
+    export_session(args.id, args.format, args.output, whole=args.whole)
+
+
+def _fork(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.exchange import fork_session
+
+    fork_session(args.id, args.new)
+
+
+def _archive(args: argparse.Namespace) -> None:
+    from op_jupyter.cli.sessions import archive
+
+    archive(args.id, undo=args.undo)
 
 
 def _import(args: argparse.Namespace) -> None:

@@ -42,6 +42,23 @@ def _row(info: SessionInfo) -> tuple[str, ...]:
     return info.id, when, count(info.turns, "turn"), status, title
 
 
+def archive(named: str, *, undo: bool) -> None:
+    """Leave a session out of lists, or list it again.
+
+    Raises:
+        UnknownSession: there is none.
+        SessionLocked: another process has it open for writing.
+    """
+    service = default_service()
+    wanted = service.find(named)
+    if undo:
+        service.unarchive(wanted)
+        print(f"{wanted} is listed again")
+    else:
+        service.archive(wanted)
+        print(f"{wanted} is archived; `op-jupyter archive {wanted} --undo` lists it again")
+
+
 def session_text(service: Service, session_id: str) -> str:
     """Where a session is, and its turns with their nodes.
 

@@ -23,7 +23,7 @@ from op_jupyter.core.messages import (
     merge_consecutive,
     request_to_json,
 )
-from op_jupyter.core.updates import bounded
+from op_jupyter.core.updates import bounded, kept_places
 
 PRUNE_OVER_CHARS: Final = 8_192
 PRUNE_HEAD_CHARS: Final = 4_096
@@ -38,6 +38,7 @@ MOST_OUTPUT_TOKENS: Final = 8_192
 LEAST_SHRUNK_CHARS: Final = 256
 
 _MARKER_CHARS: Final = 60
+_MOST_PLACES: Final = 4
 _Change: TypeAlias = Callable[[ToolResultBlock], ToolResultBlock]
 
 
@@ -186,7 +187,7 @@ def _pruned(block: ToolResultBlock) -> ToolResultBlock:
     text = _text_of(block)
     if len(text) <= PRUNE_OVER_CHARS:
         return block
-    return _with_text(block, bounded(text, PRUNE_HEAD_CHARS, PRUNE_TAIL_CHARS))
+    return _with_text(block, _cut(text, PRUNE_HEAD_CHARS, PRUNE_TAIL_CHARS))
 
 
 def _capped(block: ToolResultBlock) -> ToolResultBlock:
@@ -195,9 +196,21 @@ def _capped(block: ToolResultBlock) -> ToolResultBlock:
     # No character takes more than four bytes: most texts need not be encoded to be known short.
     if 4 * len(text) <= limit or len(text.encode("utf-8", "surrogatepass")) <= limit:
         return block
-    room = limit - _MARKER_CHARS - PRUNE_TAIL_CHARS * 4
+    room = limit - _MARKER_CHARS - PRUNE_TAIL_CHARS * 4 - len(_told(kept_places(text)))
     head = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
-    return _with_text(block, bounded(text, len(head), PRUNE_TAIL_CHARS))
+    return _with_text(block, _cut(text, len(head), PRUNE_TAIL_CHARS))
+
+
+def _cut(text: str, head: int, tail: int) -> str:
+    """`bounded`; where the whole of an earlier cut is kept is still told when its mark goes."""
+    if len(text) <= head + tail:
+        return text
+    left = {*kept_places(text[:head]), *kept_places(text[-tail:])}
+    return bounded(text, head, tail, _told([p for p in kept_places(text) if p not in left]))
+
+
+def _told(places: Sequence[str]) -> str:
+    return ", ".join(places[:_MOST_PLACES])
 
 
 def _text_of(block: ToolResultBlock) -> str:
@@ -216,12 +229,12 @@ def _shorten(message: Message, longest: int) -> Message:
     def shorter(block: Block) -> Block:
         match block:
             case TextBlock(text):
-                return TextBlock(bounded(text, longest * 3 // 4, longest // 4))
+                return TextBlock(_cut(text, longest * 3 // 4, longest // 4))
             case ImageBlock():
                 return TextBlock("[image]")
             case ToolResultBlock():
                 text = _text_of(block) or "[image]"
-                kept = (TextBlock(bounded(text, longest * 3 // 4, longest // 4)),)
+                kept = (TextBlock(_cut(text, longest * 3 // 4, longest // 4)),)
                 return replace(block, content=kept)
             case ToolUseBlock(arguments=raw) if len(raw) > longest:
                 cut = {"cut": bounded(raw, longest * 3 // 4, longest // 4)}

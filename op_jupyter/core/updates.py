@@ -6,6 +6,7 @@ everything.  An update's size never depends on the size of the session.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -157,12 +158,25 @@ _COUNTS: Final = {
 
 
 def bounded(text: str, head: int, tail: int, where: str = "") -> str:
-    """*text* with its middle cut out and marked, when it is longer than *head* + *tail*."""
+    """*text* with its middle cut out and marked, when it is longer than *head* + *tail*.
+
+    *where* the whole can be found; `kept_places` reads it back.
+    """
     if len(text) <= head + tail:
         return text
     cut = len(text) - head - tail
     marker = f"\n… {cut} characters cut{'; whole: ' + where if where else ''} …\n"
     return text[:head] + marker + (text[-tail:] if tail else "")
+
+
+def kept_places(text: str) -> tuple[str, ...]:
+    """Where the wholes of what was cut out of *text* can be found, as its marks say."""
+    marks = _MARK.findall(text)
+    return tuple(dict.fromkeys(place for mark in marks for place in _PLACE.findall(mark)))
+
+
+_MARK: Final = re.compile(r"characters cut; whole: (.+?) …")
+_PLACE: Final = re.compile(r"context/blobs/[0-9a-f]{64}")
 
 
 Updates: TypeAlias = Sequence[Envelope]

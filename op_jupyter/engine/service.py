@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from op_jupyter.core.attempts import (
     OTHER_ROLES,
@@ -45,11 +45,10 @@ from op_jupyter.errors import (
     UsageError,
 )
 from op_jupyter.store.base import OpenSession, SearchHit, SessionInfo, Store
-from op_jupyter.store.interchange import Imported, import_path
+from op_jupyter.store.interchange import Imported, copy_session, import_path
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.store.summary import session_named, unknown_session
 
-Exporter: TypeAlias = Callable[[Dag], str]
 ALL: Final = 1_000_000
 SUB_AGENT: Final = "agent"
 """The ``source`` of sub-agents' sessions, which lists leave out unless asked for them."""
@@ -63,6 +62,14 @@ _LIVE: Final[Mapping[Phase, AttemptStatus]] = {
 
 if TYPE_CHECKING:
     from op_jupyter.engine.attempt_host import AttemptHost
+
+
+class Exporter(Protocol):
+    """Makes a text of a whole session; *whole* and *tell* as in `Service.export`."""
+
+    def __call__(
+        self, session: OpenSession, /, *, whole: bool, tell: Callable[[str], None]
+    ) -> str: ...
 
 
 class Searcher(Protocol):
@@ -221,8 +228,19 @@ class Service:
         """Every attempt, with what is known of one that runs here."""
         return attempts_of(self.graph(session_id), _live_status(self._live(session_id)))
 
-    def export(self, session_id: str, format: str = "md") -> str:  # noqa: A002 - the word for it
+    def export(
+        self,
+        session_id: str,
+        format: str = "md",  # noqa: A002 - the word for it
+        *,
+        whole: bool = False,
+        tell: Callable[[str], None] = lambda said: None,
+    ) -> str:
         """A whole session as a text of its own: ``md``, ``html``, ``json`` or ``ipynb``.
+
+        Args:
+            whole: JSON with everything that is kept, however much that is.
+            tell: is told what was left out, in one sentence.
 
         Raises:
             UsageError: there is no such format.
@@ -232,7 +250,10 @@ class Service:
         if exporter is None:
             known = ", ".join(self._exporters)
             raise UsageError(f"there is no format {format!r} to export to; there are: {known}")
-        return exporter(self.graph(session_id))
+        with self.reading(session_id) as session:
+            if session.status.damaged:
+                self.store.load(session_id)  # refused, and not told in part
+            return exporter(session, whole=whole, tell=tell)
 
     def import_session(self, path: Path, session_id: str | None = None) -> Imported:
         """Take an exported document (``json``) or a session's folder in, as a new session.
@@ -241,6 +262,18 @@ class Service:
             UsageError, StoreError: see `store.interchange.import_path`; nothing was stored.
         """
         return import_path(self.store, path, session_id)
+
+    def fork_session(self, session_id: str, fork_id: str | None = None) -> str:
+        """Make a session of all that is stored of another one by now, and return its id.
+
+        Nobody has to let go of the other one, and nothing is changed in it.
+
+        Raises:
+            UnknownSession, StoreError: it is not there, or cannot be read.
+            UsageError: *fork_id* is taken.
+        """
+        self._check_known(session_id)
+        return copy_session(self.store, session_id, fork_id).session_id
 
     # -- attempts
 

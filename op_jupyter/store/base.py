@@ -73,11 +73,13 @@ class StoreStatus:
         read_only: why nothing can be written, or "".
         git_behind: why the last commit is missing, or "".
         repaired: what opening mended (torn tails, interrupted turns), one sentence each.
+        damaged: records are left out; `Store.load` says which.
     """
 
     read_only: str = ""
     git_behind: str = ""
     repaired: Sequence[str] = ()
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,16 +78,25 @@ def translated(path: str) -> Iterator[None]:
 class ReadSession(RecordedSession):
     """A session as it was when it was opened for reading."""
 
-    def __init__(self, dag: Dag, folder: Folder | None, why: str, outside: Outside) -> None:
+    def __init__(
+        self,
+        dag: Dag,
+        folder: Folder | None,
+        why: str,
+        outside: Outside,
+        *,
+        damaged: bool = False,
+    ) -> None:
         super().__init__(dag, {}, outside.clock)
         self._folder = folder
         self._read_only = why
+        self._damaged = damaged
 
     @property
     def status(self) -> StoreStatus:
         """Why nothing can be written."""
         behind = self._folder.in_git.unreadable if self._folder else ""
-        return StoreStatus(read_only=self._read_only, git_behind=behind)
+        return StoreStatus(read_only=self._read_only, git_behind=behind, damaged=self._damaged)
 
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Refused."""

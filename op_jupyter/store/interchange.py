@@ -1,19 +1,25 @@
-"""A session as one JSON document, and sessions from strangers: a document or a folder.
+"""A session as one JSON document, sessions from strangers, and copies of one's own.
 
 The document holds records like those of the journal, so what is read back has been through the
-same checks, and equals what was written: ids, order, times, branches.  What a stranger's session
-could allow is taken out of it.  Kept contents of files (for undo) are in the folder alone.
+same checks, and equals what was written: ids, order, times, branches.  With them go the values
+that they name by their hash: what files were (for undo), whole results, what tools were offered.
+What a stranger's session could allow is taken out of it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from op_jupyter.core.graph import MAIN, Dag
 from op_jupyter.core.nodes import Turn, check_session_id
@@ -37,7 +43,10 @@ KIND: Final = "op-jupyter session"
 MAX_BYTES: Final = 512 * 1024 * 1024
 """Larger documents and folders are refused."""
 MAX_RECORDS: Final = 2_000_000
+KEPT_BYTES: Final = 16 * 1024 * 1024
+"""So much of kept values goes into a document that is not asked to be whole."""
 _BATCH: Final = 500
+_HASH: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +64,78 @@ class Imported:
     notes: Sequence[str] = ()
 
 
-def to_json(dag: Dag) -> str:
-    """The whole session, a record a line."""
-    head = json.dumps({"kind": KIND, "format": codec.FORMAT, "session_id": dag.session_id})
+Tell: TypeAlias = Callable[[str], None]
+"""Told what a person should know: one sentence."""
+
+
+def to_json(
+    dag: Dag, read_blob: codec.ReadBlob, *, whole: bool = False, tell: Tell = lambda said: None
+) -> str:
+    """The whole session, a record a line, and then the values that it keeps, each on a line.
+
+    Args:
+        whole: with all of them, also beyond `KEPT_BYTES`.
+        tell: is told when some are left out.
+    """
     lines = [json.dumps(r, ensure_ascii=False, sort_keys=True) for r in _records(dag)]
-    return head[:-1] + ',\n"records": [\n' + ",\n".join(lines) + "\n]}\n"
+    sizes = _kept_values(lines, read_blob)
+    taken = list(sizes) if whole else _fitting(sizes)
+    head: Record = {"kind": KIND, "format": codec.FORMAT, "session_id": dag.session_id}
+    if left := len(sizes) - len(taken):
+        size = sum(sizes.values()) - sum(sizes[sha256] for sha256 in taken)
+        head["left_out"] = {"values": left, "bytes": size}
+        tell(_left_out(left, size))
+    kept = [f'"{sha256}": {_value_to_json(read_blob(sha256))}' for sha256 in taken]
+    return (
+        f'{json.dumps(head)[:-1]},\n"records": [\n{_lines(lines)}\n],\n'
+        f'"kept": {{\n{_lines(kept)}\n}}}}\n'
+    )
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return ",\n".join(parts)
+
+
+def _left_out(count: int, size_bytes: int) -> str:
+    what = "1 kept value" if count == 1 else f"{count} kept values"
+    return (
+        f"{what} ({size_bytes:,} bytes) left out: files cannot be put back where these are "
+        "needed; --whole takes them along"
+    )
+
+
+def _kept_values(texts: Iterable[str], read_blob: codec.ReadBlob) -> dict[str, int]:
+    """The values that are kept under hashes that stand in *texts*, and in values that name others.
+
+    Their sizes in bytes, the small ones first.
+    """
+    found: dict[str, int] = {}
+    seen: set[str] = set()
+    pending = list(texts)
+    while pending:
+        for sha256 in _HASH.findall(pending.pop()):
+            if sha256 in seen:
+                continue
+            seen.add(sha256)
+            with suppress(StoreError, OSError):  # not everything that looks like one is kept
+                data = read_blob(sha256)
+                found[sha256] = len(data)
+                if data.startswith(b"{"):  # states of files, which name their contents
+                    pending.append(data.decode(errors="replace"))
+    return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
+
+
+def _fitting(sizes: Mapping[str, int]) -> list[str]:
+    """The first ones, as many as `KEPT_BYTES` have room for."""
+    together = zip(sizes, accumulate(sizes.values()), strict=True)
+    return [sha256 for sha256, size in together if size <= KEPT_BYTES]
+
+
+def _value_to_json(data: bytes) -> str:
+    try:
+        return json.dumps({"text": data.decode()}, ensure_ascii=False)
+    except UnicodeDecodeError:
+        return json.dumps({"base64": base64.b64encode(data).decode()})
 
 
 def _records(dag: Dag) -> Iterator[Record]:
@@ -120,14 +196,67 @@ def import_path(store: Store, path: Path, session_id: str | None = None) -> Impo
         UsageError: it is neither, or too large; nothing was stored.
         StoreError: it is damaged, or was written by a newer version; nothing was stored.
     """
-    if path.is_dir():
-        named, records = path.resolve().name, _read_folder(path)
-    else:
-        named, records = _read_document(path)
-    return _store(store, named, records, session_id)
+    read = _read_folder(path) if path.is_dir() else _read_document(path)
+    wanted, was = _free_id(store, read.named, session_id)
+    meta = _store(store, read, wanted, _harmless, {"imported_from": was[:200]} if was else {})
+    return Imported(wanted, meta.turns, was, (*meta.notes, *read.notes))
 
 
-def _read_document(path: Path) -> tuple[str, list[Record]]:
+def copy_session(store: Store, session_id: str, copy_id: str | None = None) -> Imported:
+    """Make a session of everything that is stored of another one by now, and leave that as it is.
+
+    No lock is taken: somebody may be writing to it.
+
+    Args:
+        copy_id: the id of the new one; None: any.
+
+    Raises:
+        UnknownSession, StoreError: it is not there, or cannot be read.
+        UsageError: *copy_id* is taken.
+    """
+    dag = store.load(session_id)
+    source = store.open(session_id, "read")
+    try:
+        read = _Read(session_id, *_with_kept(list(_records(dag)), source.read_blob))
+        wanted = new_session_id() if copy_id is None else _free_id(store, "", copy_id)[0]
+        done = _store(store, read, wanted, _as_it_is, {"copy_of": session_id})
+    finally:
+        source.close()
+    return Imported(wanted, done.turns, session_id)
+
+
+def _with_kept(
+    records: Sequence[Record], read_blob: codec.ReadBlob, most_bytes: float = float("inf")
+) -> tuple[Sequence[Record], Iterable[bytes]]:
+    """*records*, and the values that they name.
+
+    Raises:
+        StoreError: these have more than *most_bytes*.
+    """
+    texts = (json.dumps(record, ensure_ascii=False) for record in records)
+    sizes = _kept_values(texts, read_blob)
+    if (size := sum(sizes.values())) > most_bytes:
+        raise StoreError(f"its kept values have {size:,} bytes, which are too many")
+    return records, (read_blob(sha256) for sha256 in sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A session, read from elsewhere.
+
+    Attributes:
+        named: the id that it had.
+        kept: values that the records name by their hash.
+        notes: what is missing, for people.
+    """
+
+    named: str
+    records: Sequence[Any]
+    kept: Iterable[bytes]
+    notes: Sequence[str] = ()
+
+
+def _read_document(path: Path) -> _Read:
     try:
         text = read_file(os.fspath(path.resolve()), MAX_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -147,7 +276,28 @@ def _read_document(path: Path) -> tuple[str, list[Record]]:
     codec.check_format(version, str(path))
     if not isinstance(records, list) or len(records) > MAX_RECORDS:
         raise UsageError(f"{path} holds no list of at most {MAX_RECORDS:,} records")
-    return str(document.get("session_id", "")), _as_of_today(path, records, version)
+    kept = _read_kept(path, document.get("kept", {}))
+    named = str(document.get("session_id", ""))
+    notes = ("some kept values were left out of it",) if document.get("left_out") else ()
+    return _Read(named, _as_of_today(path, records, version), kept, notes)
+
+
+def _read_kept(path: Path, kept: Any) -> list[bytes]:
+    """The values of a document, which are what their hashes say."""
+    found = []
+    try:
+        for sha256, value in kept.items():
+            ((how, text),) = value.items()
+            data = text.encode() if how == "text" else base64.b64decode(text, validate=True)
+            if hashlib.sha256(data).hexdigest() != sha256 or how not in ("text", "base64"):
+                raise ValueError(f"{sha256!r:.80} is not what it says")
+            found.append(data)
+    except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+        raise StoreError(
+            f"{path} is damaged: its kept values are not as they should be ({error}); "
+            "nothing was imported"
+        ) from error
+    return found
 
 
 def _as_of_today(path: Path, records: Sequence[Any], version: int) -> list[Record]:
@@ -163,7 +313,7 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
-def _read_folder(path: Path) -> list[Record]:
+def _read_folder(path: Path) -> _Read:
     folder = os.fspath(path.resolve())
     try:
         files = list_files(folder)
@@ -189,7 +339,14 @@ def _read_folder(path: Path) -> list[Record]:
         data = read_file(f"{folder}/{blob_path(check_blob_hash(sha256))}", MAX_OBJECT_BYTES)
         return budget.spent(data)
 
-    return [_whole(record, read_blob, path) for _, _, _, record in found]
+    def read_kept(sha256: str) -> bytes:
+        data = read_file(f"{folder}/{blob_path(check_blob_hash(sha256))}", MAX_OBJECT_BYTES)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreError(f"{path} is damaged: a kept value is not what its name says")
+        return data
+
+    records = [_whole(record, read_blob, path) for _, _, _, record in found]
+    return _Read(path.resolve().name, *_with_kept(records, read_kept, budget.left))
 
 
 @dataclass(slots=True)
@@ -214,9 +371,22 @@ def _whole(record: Record, read_blob: codec.ReadBlob, path: Path) -> Record:
     return {key: value for key, value in whole.items() if key != "blobs"}
 
 
-def _store(store: Store, named: str, records: Sequence[Any], session_id: str | None) -> Imported:
+Judge: TypeAlias = Callable[[Mapping[str, Any]], tuple[list[str], dict[str, Any]]]
+"""Says of a session's metadata what is not taken over, and what takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    turns: int
+    notes: Sequence[str]
+
+
+def _store(
+    store: Store, read: _Read, wanted: str, judge: Judge, more: Mapping[str, Any]
+) -> _Stored:
+    """Make session *wanted* of what was *read*, all of it or nothing."""
     scratch, checked = Dag("import"), []
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(read.records, 1):
         try:
             line = codec.encode(dict(record))
             codec.fold(scratch, line.record)
@@ -226,8 +396,10 @@ def _store(store: Store, named: str, records: Sequence[Any], session_id: str | N
             raise StoreError(
                 f"record {number} of the session does not fit: {why}; nothing was imported"
             ) from None
-    wanted, was = _free_id(store, named, session_id)
-    notes, safe = _harmless(scratch.meta)
+    notes, changed = judge(scratch.meta)
+    changed |= more
+    if scratch.meta.get("id", wanted) != wanted:
+        changed["id"] = wanted
     store.create_session(wanted)
     try:
         session = store.open(wanted)
@@ -235,14 +407,16 @@ def _store(store: Store, named: str, records: Sequence[Any], session_id: str | N
         try:
             for batch in _batches(checked):
                 session.take_over(batch)
-            if safe or was:
-                session.set_meta(**safe, **({"imported_from": was[:200]} if was else {}))
+            for data in read.kept:
+                session.put_blob(data, "application/octet-stream")
+            if changed:
+                session.set_meta(**changed)
         finally:
             session.close()
     except BaseException:
         store.delete(wanted)
         raise
-    return Imported(wanted, len(scratch.turns), was, tuple(notes))
+    return _Stored(len(scratch.turns), notes)
 
 
 def _free_id(store: Store, named: str, asked: str | None) -> tuple[str, str]:
@@ -271,6 +445,10 @@ def _batch_key(record: Record) -> tuple[str, Any]:
     node = record.get("node")
     turn = node.get("metadata", {}).get("turn_id") if isinstance(node, dict) else None
     return str(record["kind"]), turn
+
+
+def _as_it_is(_meta: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    return [], {}
 
 
 def _harmless(meta: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

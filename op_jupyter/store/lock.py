@@ -209,7 +209,8 @@ def locked(session_id: str, holder: Holder | None) -> SessionLocked:
     """The error for a session that is open elsewhere, with the three ways on."""
     return SessionLocked(
         f"session {session_id!r} is open for writing in {holder or _UNKNOWN}; wait for it "
-        "(timeout=SECONDS), open it read-only (mode='read'), or fork it into a new session",
+        f"(timeout=SECONDS), open it read-only (mode='read'), or fork it into a new session "
+        f"(`op-jupyter fork {session_id}`, or %agent resume {session_id} --fork)",
         holder=holder or _UNKNOWN,
     )
 
@@ -218,6 +219,6 @@ def _abandoned(session_id: str, holder: Holder) -> SessionLocked:
     return SessionLocked(
         f"session {session_id!r} was not closed by {holder}; when that process is surely gone, "
         "take over with force=True, else open it read-only (mode='read') or fork it into a "
-        "new session",
+        f"new session (`op-jupyter fork {session_id}`, or %agent resume {session_id} --fork)",
         holder=holder,
     )

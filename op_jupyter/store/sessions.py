@@ -312,7 +312,7 @@ class SessionStore:
         if loaded.damages:
             damage = corrupt(session_id, folder.path, loaded.damages)
             why = f"{damage.message}; {len(loaded.damages)} records are left out here"
-        return ReadSession(loaded.dag, folder, why, self._outside)
+        return ReadSession(loaded.dag, folder, why, self._outside, damaged=bool(loaded.damages))
 
     def _open_new(self, session_id: str) -> DiskSession:
         if session_id not in self._reserved:

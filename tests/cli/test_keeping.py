@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from op_jupyter.cli.environment import environment
+from op_jupyter.cli.exit_codes import ExitCode
 from op_jupyter.cli.main import main
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.store.sessions import SessionStore
@@ -127,6 +128,38 @@ def test_a_session_goes_to_the_trash_and_comes_back(
     assert (listed["info"]["id"], listed["age"] >= 0) == ("s-one", True)
     assert main(["trash", "restore", "s-"]) == 0
     assert len(store.load("s-one")) == 1
+
+
+def test_a_session_is_archived_and_listed_again(
+    store: SessionStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def listed(*flags: str) -> list[str]:
+        capsys.readouterr()
+        assert main(["sessions", "--json", *flags]) == 0
+        return [session["id"] for session in json.loads(capsys.readouterr().out)]
+
+    assert main(["archive", "s-o"]) == 0
+    assert "archive s-one --undo" in capsys.readouterr().out
+    assert (listed(), listed("--all")) == ([], ["s-one"])
+    assert main(["archive", "s-one", "--undo"]) == 0
+    assert listed() == ["s-one"]
+
+
+def test_a_session_is_forked_while_somebody_else_writes_to_it(
+    store: SessionStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holder = store.open("s-one")
+    holder.set_meta(title="Another title")
+    assert main(["archive", "s-one"]) == ExitCode.BUSY
+    assert "`op-jupyter fork s-one`" in capsys.readouterr().err
+    assert main(["fork", "s-o", "--id", "mine"]) == 0
+    assert capsys.readouterr().out == "mine\n"
+    holder.close()
+    assert list(store.load("mine")) == list(store.load("s-one"))
+    assert store.load("mine").meta["title"] == "Another title"
+    assert main(["fork", "s-one", "--id", "mine"]) == ExitCode.FAILED
+    assert main(["fork", "s-one"]) == 0
+    assert len(store.sessions()) == 3
 
 
 def test_nothing_is_purged_that_was_not_asked_for(

@@ -33,6 +33,7 @@ from op_jupyter.core.messages import (
     ToolUseBlock,
     user_text,
 )
+from op_jupyter.core.updates import bounded
 
 
 def asks(*ids: str) -> Message:
@@ -132,6 +133,34 @@ def test_large_old_results_are_cut_to_their_ends_and_those_of_the_newest_respons
     assert "5000 characters cut" in kept
     assert pruned[2:] == history[2:]
     assert prune_results([gives(result("a", exact)), asks("b")])[0] == gives(result("a", exact))
+
+
+PLACES = [f"context/blobs/{digit * 64}" for digit in "0123456789"]
+
+
+def test_where_the_whole_of_a_result_is_kept_survives_every_cut() -> None:
+    stored = bounded("h" * 30_000 + "t" * 30_000, 24_000, 6_000, PLACES[0])
+    history = [asks("a"), gives(result("a", stored)), asks("b"), gives(result("b"))]
+    pruned = text_of(prune_results(history)[1])
+    assert f"\n… {len(stored) - 5_120} characters cut; whole: {PLACES[0]} …\n" in pruned
+    assert prune_results(prune_results(history)) == prune_results(history)
+
+    capped = text_of(cap_results([gives(result("a", "漢" * 9_000 + stored))])[0])
+    assert f"whole: {PLACES[0]} …" in capped
+    assert len(capped.encode()) <= RESULT_TOKENS * 4
+
+    shrunk = shrink(ModelRequest("m", tuple(history)), 400).request
+    assert f"whole: {PLACES[0]} …" in text_of(shrunk.messages[1])
+
+
+def test_a_mark_that_is_still_there_is_not_told_twice_and_many_are_told_in_part() -> None:
+    early = bounded("x" * 9_000, 100, 100, PLACES[0]) + "y" * 20_000
+    many = "".join(bounded("x" * 9_000, 2_000, 100, place) for place in PLACES)
+    for text, count in ((early, 1), (many, 2 + 4)):
+        history = [gives(result("a", text)), asks("b")]
+        pruned = text_of(prune_results(history)[0])
+        assert sum(pruned.count(place) for place in PLACES) <= count
+        assert PLACES[0] in pruned
 
 
 def test_pruning_waits_for_the_line() -> None:

@@ -16,7 +16,7 @@ import pytest
 from op_jupyter.core.messages import TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect, PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
-from op_jupyter.engine import loop
+from op_jupyter.engine import loop, registry
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.undo import (
@@ -28,6 +28,7 @@ from op_jupyter.engine.undo import (
     undo_calls,
 )
 from op_jupyter.errors import CorruptRecord, FilesChanged, SessionActive, UsageError
+from op_jupyter.store.interchange import import_path, to_json
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.backup_files import FILE_BYTES, WORKSPACE_ENTRIES
@@ -146,6 +147,21 @@ def test_a_turn_of_file_tools_is_undone_to_the_byte_and_the_undo_as_well(
     undo(session, last_change(session) or "")
     assert picture(work) == before
     assert_sound(session)
+
+
+def test_files_can_be_put_back_after_the_session_went_through_a_document(
+    session: AgentSession, work: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = picture(work)
+    turn_id = do(session, *EVERYTHING)
+    document = tmp_path_factory.mktemp("elsewhere") / "session.json"
+    document.write_text(to_json(session.store.snapshot(), session.store.read_blob))
+    store = MemoryStore()
+    taken = registry.acquire(store, import_path(store, document).session_id)
+    taken.workspace = work
+    undo(taken, turn_id)
+    assert picture(work) == before
+    registry.release(taken)
 
 
 CODE = """

@@ -64,6 +64,25 @@ def test_sessions_are_pulled_and_gone_on_with(
     assert len(on_disk.session.dag.turns) == 2
 
 
+def test_a_session_that_somebody_else_has_open_is_gone_on_with_in_a_copy(
+    on_disk: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    there = on_disk.session.session_id
+    shell.says("%agent new")
+    holder = SessionStore(tmp_path / "sessions").open(there)
+    error = shell.error(f"%agent resume {there}")
+    assert f"%agent resume {there} --fork" in str(error)
+    assert "with 1 turn" in shell.says(f"%agent resume {there} --fork")
+    copy = on_disk.session.session_id
+    assert copy != there
+    model.answers(reply("again"))
+    shell.run("%%agent\nand now?")
+    assert "hi" in model.sent()
+    assert len(holder.dag.turns) == 1
+    holder.close()
+    assert "name the session" in str(shell.error("%agent resume --fork"))
+
+
 def test_a_damaged_session_is_repaired_from_another(
     on_disk: Notebook, shell: Shell, tmp_path: Path
 ) -> None:

@@ -12,8 +12,17 @@ import pytest
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
-from op_jupyter.errors import FormatTooNew, InvalidSessionId, OpenProgramError, UsageError
-from op_jupyter.store.interchange import Imported, import_path, to_json
+from op_jupyter.errors import (
+    FormatTooNew,
+    InvalidSessionId,
+    OpenProgramError,
+    SessionLocked,
+    StoreError,
+    UsageError,
+)
+from op_jupyter.store import interchange
+from op_jupyter.store.base import Store
+from op_jupyter.store.interchange import Imported, copy_session, import_path, to_json
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
 
@@ -67,8 +76,7 @@ def record(store: SessionStore, session_id: str = "one") -> Dag:
 
 
 def parts(dag: Dag) -> dict[str, Any]:
-    hidden = ("_called", "_following")
-    told = {f.name: getattr(dag, f.name) for f in fields(dag) if f.name not in hidden}
+    told = {f.name: getattr(dag, f.name) for f in fields(dag) if not f.name.startswith("_")}
     return {**told, "nodes": list(dag.nodes.items()), "turns": list(dag.turns.items())}
 
 
@@ -78,8 +86,13 @@ def written(tmp_path: Path, document: Any) -> Path:
     return path
 
 
+def nothing(sha256: str) -> bytes:
+    """In place of what a session keeps, where there is nothing."""
+    raise StoreError(sha256)
+
+
 def document_of(dag: Dag) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(to_json(dag))
+    document: dict[str, Any] = json.loads(to_json(dag, nothing))
     return document
 
 
@@ -87,13 +100,13 @@ def test_what_is_exported_is_the_same_session_when_it_is_imported(
     store: SessionStore, other: SessionStore, tmp_path: Path
 ) -> None:
     dag = record(store)
-    path = written(tmp_path, to_json(dag))
+    path = written(tmp_path, to_json(dag, nothing))
 
     assert import_path(other, path) == Imported("one", 6)
     assert parts(other.load("one")) == parts(dag)
     other.open("one").close()
     assert parts(other.load("one")) == parts(dag)
-    assert to_json(other.load("one")) == to_json(dag)
+    assert to_json(other.load("one"), nothing) == to_json(dag, nothing)
     assert import_path(MemoryStore(), path) == Imported("one", 6)
 
 
@@ -112,7 +125,7 @@ def test_an_id_that_is_taken_becomes_a_new_one_and_says_so(
     store: SessionStore, tmp_path: Path
 ) -> None:
     dag = record(store)
-    path = written(tmp_path, to_json(dag))
+    path = written(tmp_path, to_json(dag, nothing))
 
     again = import_path(store, path)
     assert again.was == "one"
@@ -234,3 +247,143 @@ def test_links_of_a_folder_are_not_followed(
         with pytest.raises(UsageError):
             import_path(other, path)
     assert other.sessions() == []
+
+
+# --- what a session keeps beside its records
+
+
+def keep(store: Store, session_id: str = "kept") -> dict[str, bytes]:
+    """A session whose nodes name kept values: a text, bytes, and states of files that name one."""
+    values = {"text": "数据 and text".encode(), "bytes": b"\x00\xff" * 40, "hidden": b"inner"}
+    session = store.open(store.create_session(session_id, title="Keeps things", mode="bypass"))
+    session.begin_turn(Turn("t"))
+    shas = {name: session.put_blob(data, "text/plain") for name, data in values.items()}
+    states = json.dumps({"/a/file": {"blob": shas["hidden"]}}).encode()
+    values["states"] = states
+    shas["states"] = session.put_blob(states, "application/json")
+    session.put_blob(b"named by nothing", "text/plain")
+    marks = {
+        "turn_id": "t",
+        "backup": {"manifest": shas["states"]},
+        "files": [{"before": {"blob": shas["bytes"]}}],
+        "not one of ours": "0" * 64,
+    }
+    said = f"… 9 characters cut; whole: context/blobs/{shas['text']} …"
+    session.append(Node("n", "code", "f", output=said, status="completed", metadata=marks))
+    session.end_turn("t", "completed")
+    session.close()
+    return {shas[name]: data for name, data in values.items()}
+
+
+def exported(store: Store, session_id: str, **options: Any) -> str:
+    session = store.open(session_id, "read")
+    return to_json(session.snapshot(), session.read_blob, **options)
+
+
+def test_what_nodes_name_by_its_hash_travels_in_a_document_and_in_a_folder(
+    store: SessionStore, other: SessionStore, tmp_path: Path
+) -> None:
+    values = keep(store)
+    text = exported(store, "kept")
+    assert "数据 and text" in text  # for people
+    assert set(json.loads(text)["kept"]) == set(values)
+
+    by_document = import_path(other, written(tmp_path, text))
+    by_folder = import_path(other, store.root_path / "kept", "folder")
+    for done in (by_document, by_folder):
+        session = other.open(done.session_id)
+        assert {sha: session.read_blob(sha) for sha in values} == values
+        session.close()
+        assert other.doctor(done.session_id).examine().healthy
+    assert json.loads(exported(other, "kept"))["kept"] == json.loads(text)["kept"]
+
+
+def test_what_is_too_much_is_left_out_and_said_unless_all_of_it_is_wanted(
+    store: SessionStore, other: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = keep(store)
+    monkeypatch.setattr(interchange, "KEPT_BYTES", 40)
+    said: list[str] = []
+    text = exported(store, "kept", tell=said.append)
+    left = {sha: data for sha, data in values.items() if sha not in json.loads(text)["kept"]}
+    assert min(map(len, left.values())) >= max(len(v) for s, v in values.items() if s not in left)
+    (note,) = said
+    assert f"{len(left)} kept values ({sum(map(len, left.values()))} bytes) left out" in note
+    assert import_path(other, written(tmp_path, text)).notes[-1] == (
+        "some kept values were left out of it"
+    )
+
+    said.clear()
+    assert set(json.loads(exported(store, "kept", whole=True, tell=said.append))["kept"]) == set(
+        values
+    )
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"0" * 64: {"text": "another one"}},
+        {"../../evil": {"text": "x"}},
+        {"0" * 64: {"base64": "not base64!"}},
+        {"0" * 64: {"pickle": "x"}},
+        {"0" * 64: {"text": 7}},
+        {"0" * 64: {}},
+        ["x"],
+        7,
+    ],
+)
+def test_kept_values_that_are_not_what_they_say_are_refused(
+    store: SessionStore, other: SessionStore, tmp_path: Path, kept: Any
+) -> None:
+    document = {**document_of(record(store)), "kept": kept}
+    with pytest.raises(StoreError, match="nothing was imported"):
+        import_path(other, written(tmp_path, document))
+    assert other.sessions() == []
+
+
+def test_a_copy_is_all_that_was_stored_and_the_other_session_goes_on(
+    store: SessionStore,
+) -> None:
+    values = keep(store)
+    holder = store.open("kept")
+    holder.begin_turn(Turn("now", base="n"))
+    here = SessionStore(store.root_path)
+    with pytest.raises(SessionLocked, match=r"fork it into a new session.*op-jupyter fork kept"):
+        here.open("kept")
+
+    done = copy_session(here, "kept", "copy")
+    holder.end_turn("now", "completed")
+    holder.close()
+
+    session = here.open("copy")
+    assert session.status.repaired  # what ran there does not run here
+    assert session.dag.turns["now"].status == "interrupted"
+    assert {sha: session.read_blob(sha) for sha in values} == values
+    meta = session.dag.meta
+    assert (meta["id"], meta["copy_of"], meta["mode"]) == ("copy", "kept", "bypass")
+    session.close()
+    assert done.session_id == "copy"
+    assert here.load("kept").turns["now"].status == "completed"
+    assert here.doctor("copy").examine().healthy
+    assert here.doctor("kept").examine().healthy
+    with pytest.raises(UsageError, match="taken"):
+        copy_session(here, "kept", "copy")
+
+
+def test_sessions_in_memory_are_copied_too() -> None:
+    memory = MemoryStore()
+    values = keep(memory)
+    done = copy_session(memory, "kept")
+    assert done.session_id != "kept"
+    session = memory.open(done.session_id)
+    assert {sha: session.read_blob(sha) for sha in values} == values
+
+
+def test_a_damaged_session_is_not_copied(store: SessionStore) -> None:
+    keep(store)
+    (path,) = store.root_path.glob("kept/history/*/*-agent-*")
+    path.write_bytes(path.read_bytes().replace(b"Keeps", b"keeps").replace(b'"f"', b'"g"'))
+    with pytest.raises(OpenProgramError, match="damaged"):
+        copy_session(store, "kept")
+    assert [info.id for info in store.sessions()] == ["kept"]

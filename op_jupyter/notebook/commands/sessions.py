@@ -110,12 +110,17 @@ def _found(hit: SearchHit) -> str:
     "export",
     flag("file", help="Where to; its ending says how: .md, .html, .json or .ipynb."),
     flag("--session", kind="session", metavar="ID", help="Which one (default: this notebook's)."),
+    flag("--whole", action="store_true", help="JSON: with all that is kept, also beyond 16 MB."),
 )
 def export(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Write a whole session to a file: Markdown, a page, JSON or a notebook."""
     path = notebook.workspace / Path(args.file).expanduser()
+    notes: list[str] = []
     text = notebook.stored.export(
-        args.session or notebook.session.session_id, path.suffix.removeprefix(".").lower()
+        args.session or notebook.session.session_id,
+        path.suffix.removeprefix(".").lower(),
+        whole=args.whole,
+        tell=notes.append,
     )
     try:
         with path.open("x", encoding="utf-8") as file:  # never in the place of something else
@@ -123,7 +128,7 @@ def export(notebook: Notebook, args: argparse.Namespace) -> Said:
             file.write(text)
     except OSError as error:
         raise UsageError(f"{args.file} cannot be written: {error.strerror}") from error
-    return Said(f"Written: {args.file}")
+    return Said("\n".join([f"Written: {args.file}", *(f"note: {note}" for note in notes)]))
 
 
 @command("memory", flag("--delete", metavar="ID", help="Forget this note."))
@@ -155,10 +160,20 @@ def new(notebook: Notebook, _args: argparse.Namespace) -> Said:
         nargs="?",
         help="Which one; without it the latest one of this notebook.",
     ),
+    flag(
+        "--fork",
+        action="store_true",
+        help="With a new session that begins with all that is stored of that one.",
+    ),
 )
 def resume(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Go on with an earlier session."""
-    handle = notebook.resume(args.id)
+    wanted = args.id
+    if args.fork:
+        if wanted is None:
+            raise UsageError("name the session to fork: %agent resume ID --fork")
+        wanted = notebook.stored.fork_session(wanted)
+    handle = notebook.resume(wanted)
     dag = handle.agent.dag
     lines = [f"Resumed, with {count(len(dag.turns), 'turn')}. Nothing was run again."]
     lines += [f"note: {note}" for note in handle.agent.store.status.repaired]
