@@ -89,7 +89,10 @@ class Invocation:
     ) -> None:
         """*session*: where it is recorded when nothing around it says so."""
         self._function = function
-        self._bound = function.signature.bind_partial(*args, **kwargs)
+        try:
+            self._bound = function.signature.bind_partial(*args, **kwargs)
+        except TypeError as misfit:
+            raise TypeError(f"{function.name}() {misfit}") from None
         self._parent = context.current_frame()
         around = session_around(self._parent) or session
         if around is None:

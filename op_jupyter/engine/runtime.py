@@ -124,8 +124,8 @@ class Runtime:
         on_retry: told about each failed attempt that will be repeated.
 
     Raises:
-        ConfigurationError: neither or both of *call* and *provider* are given, or a number
-            that means nothing.
+        ConfigurationError: neither or both of *call* and *provider* are given, one that is no
+            provider, or a number that means nothing.
     """
 
     def __init__(
@@ -142,6 +142,10 @@ class Runtime:
             raise ConfigurationError(
                 "give a Runtime either call= (a function that answers) or provider=; "
                 "create_runtime() picks the configured one"
+            )
+        if provider is not None and not hasattr(provider, "stream"):
+            raise ConfigurationError(
+                f"provider={provider!r:.60} is no provider; create_runtime(NAME) opens one by name"
             )
         if provider is None and call is not None:
             from op_jupyter.providers.callable import CallableProvider  # anyio, on first use

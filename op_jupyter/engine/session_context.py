@@ -15,7 +15,7 @@ from uuid import uuid4
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.engine import hooks, registry
 from op_jupyter.engine.context import SessionHandle, bind, enter, leave, unbind
-from op_jupyter.errors import ConfigurationError
+from op_jupyter.errors import ConfigurationError, UsageError
 from op_jupyter.store.base import Store
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         id_prefix: start of a new session's id.
         source: ``notebook``, ``cli``, ``library``, ``subprocess`` or ``test``; kept with a new
             session.
+
+    Raises:
+        UsageError: *store* or *runtime* is none; entering raises what `open_handle` does.
     """
 
     def __init__(
@@ -86,6 +89,12 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         id_prefix: str = "session",
         source: str = "library",
     ) -> None:
+        if store is not None and not hasattr(store, "create_session"):
+            raise UsageError(f"store={store!r:.60} is no store; pass SessionStore(root_path=...)")
+        if runtime is not None and not hasattr(runtime, "async_exec"):
+            raise UsageError(
+                f"runtime={runtime!r:.60} is no runtime; create_runtime(...) opens one"
+            )
         self._session_id = session_id
         self._meta: dict[str, Any] = {"agent_id": agent_id, "source": source}
         self._turn_id = turn_id
@@ -162,7 +171,15 @@ def session_scope(store: Store, session_id: str) -> session_context:
     """Bind a session of a store of the host's choice, and nothing else.
 
     No runtime is built and no default path is looked up.  A missing session is created.
+
+    Raises:
+        UsageError: there is no store: nothing may take its place.
     """
+    if store is None:
+        raise UsageError(
+            "session_scope() needs a store, for example SessionStore(root_path=...); "
+            "session_context() uses the default one"
+        )
     scope = session_context(session_id, store=store, create_runtime_if_none=False)
     scope.embedded = True  # the host knows which of its threads stand in no session
     return scope

@@ -81,7 +81,8 @@ def brief_table(value: Any) -> str | None:
         more = ", …" if columns > 8 else ""
         return f"{_kind(value)} {rows} × {columns} ({', '.join(named)}{more})"
     if is_a(value, "pandas", "Series") or is_a(value, "polars", "Series"):
-        return f"{_kind(value)} {value.name!r}, {len(value)} values, {value.dtype}"
+        name = "" if value.name is None else f" {value.name!r}"
+        return f"{_kind(value)}{name}, {len(value)} values, {value.dtype}"
     return _array_line(value)
 
 

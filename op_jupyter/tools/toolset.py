@@ -103,10 +103,15 @@ def toolset_of(items: Toolset | Iterable[Any], *, trusted: bool = False) -> Tool
     """A toolset of tools, agentic functions and plain functions alike.
 
     Raises:
-        ToolDefinitionError: an item cannot be a tool, or two have the same name.
+        ToolDefinitionError: *items* is no list of them, an item cannot be a tool, or two have the
+            same name.
     """
     if isinstance(items, Toolset):
         return items
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise ToolDefinitionError(
+            f"tools={items!r:.60} is no list; put what may be called into one: tools=[...]"
+        )
     return Toolset([as_tool(item, trusted=trusted) for item in items])
 
 

@@ -255,6 +255,34 @@ def test_an_option_that_makes_no_sense_is_refused_at_the_definition(
         agentic_function(**options)(lambda: None)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: session_scope(None, "s2"), "session_scope.. needs a store"),  # type: ignore[arg-type]
+        (lambda: session_context("s2", store="here"), "is no store; pass SessionStore"),  # type: ignore[arg-type]
+        (lambda: session_context("s2", runtime="anthropic"), "is no runtime; create_runtime"),  # type: ignore[arg-type]
+        (lambda: Runtime(provider="anthropic"), "is no provider; create_runtime"),  # type: ignore[arg-type]
+        (lambda: agentic_map(anything_asked, ["a"], "pool"), "executor='pool' runs nothing"),  # type: ignore[arg-type]
+        (lambda: submit(anything_asked, "a", executor=5), "executor=5 runs nothing"),  # type: ignore[arg-type]
+        (lambda: agent("hello", tools=anything_asked), r"is no list; .* tools=\[...\]"),  # type: ignore[arg-type]
+        (lambda: agent("hello", tools="search"), "tools='search' is no list"),
+    ],
+)
+def test_what_is_passed_in_a_wrong_place_is_named_and_nothing_is_recorded(
+    store: MemoryStore, mistake: Callable[[], Any], said: str
+) -> None:
+    with in_session(store, "never") as handle:
+        with pytest.raises(UsageError, match=said):
+            mistake()
+        assert len(handle.agent.dag) == 0
+
+
+def test_arguments_that_do_not_fit_name_the_function(store: MemoryStore) -> None:
+    asked = agentic_function(anything_asked)
+    with in_session(store), pytest.raises(TypeError, match=r"anything_asked\(\) too many"):
+        asked("a", "b")
+
+
 # -- what the model is asked
 
 

@@ -80,6 +80,7 @@ def test_series_index_and_arrays_show_their_first_values() -> None:
     assert describe_value(frame()["revenue"]) == (
         "Series 'revenue', 3 values, float64, 1 missing: 1.5, nan, 3.12346"
     )
+    assert brief_value(pd.Series([1, 2])) == "Series, 2 values, int64"
     assert describe_value(np.arange(20)) == (
         "ndarray, shape (20,), int64: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …"
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from op_jupyter.engine import context, loop
 from op_jupyter.engine.workers.arriving import End
 from op_jupyter.engine.workers.sending import Batch
-from op_jupyter.errors import MapFailed
+from op_jupyter.errors import MapFailed, UsageError
 from op_jupyter.tools.tracebacks import message_of
 
 R = TypeVar("R")
@@ -48,8 +48,10 @@ class _Map:
         Raises:
             MapFailed: items failed; has the results of the others.
             NotPortable: something cannot be sent to a worker; nothing was run.
+            UsageError: *executor* is none, or workers cannot reach *host*.
         """
         context.refuse_stray_thread()
+        _check_executor(executor)
         listed = list(items)
         if isinstance(executor, ThreadPoolExecutor):
             return _values(loop.run_sync(_in_threads, fn, listed, executor), return_exceptions)
@@ -69,6 +71,7 @@ class _Map:
     ) -> list[Any]:
         """The same from async code."""
         context.refuse_stray_thread()
+        _check_executor(executor)
         listed = list(items)
         if isinstance(executor, ThreadPoolExecutor):
             ends = await loop.run_async(_in_threads, fn, listed, executor)
@@ -78,6 +81,14 @@ class _Map:
             batch = await asyncio.to_thread(Batch, fn, [((item,), {}) for item in listed])
             ends = await loop.run_async(batch.run, executor, host)
         return _values(ends, return_exceptions)
+
+
+def _check_executor(executor: object) -> None:
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(
+            f"executor={executor!r:.60} runs nothing; pass a WorkerPool, or another "
+            "concurrent.futures.Executor"
+        )
 
 
 def _values(ends: Sequence[End], return_exceptions: bool) -> list[Any]:
@@ -169,6 +180,7 @@ def submit(
         NotPortable: something cannot be sent to a worker; nothing was run.
     """
     context.refuse_stray_thread()
+    _check_executor(executor)
     if isinstance(executor, ThreadPoolExecutor):
         return executor.submit(context.carry(_call_and_wait), fn, args, kwargs)
     batch = Batch(fn, [(args, kwargs)])
