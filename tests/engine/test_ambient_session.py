@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from op_jupyter import Runtime, SessionStore, agentic_function, llm, session_context
+from op_jupyter.core.keys import canonical_json
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
@@ -129,3 +130,13 @@ def test_without_a_provider_calls_are_recorded_until_one_needs_a_model(
     assert stored == [("prepare", "completed"), ("classify", "error")]
     with session_context("s1", store=store) as again:  # the lock is free
         assert not again.created
+
+
+def test_what_a_prompt_is_rendered_from_does_not_grow_with_the_session(store: MemoryStore) -> None:
+    with in_session(store, answering()) as handle:
+        for number in range(30):
+            classify(f"topic {number:02}")
+        sizes = [len(canonical_json(n.reads)) for n in handle.agent.dag if n.role == "llm"]
+        assert_sound(handle.agent)
+    assert len(sizes) == 30
+    assert max(sizes) - min(sizes) <= 8  # of numbers that get another digit

@@ -20,7 +20,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from multiprocessing import get_context
+from multiprocessing import Pipe, get_context
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from op_jupyter.engine.prompts import request_of
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.workers.line import Line, Switchboard
 from op_jupyter.engine.workers.parcels import Address, Order, Outcome
+from op_jupyter.engine.workers.process import serve
 from op_jupyter.errors import (
     CannotAsk,
     ConfigurationError,
@@ -864,6 +865,18 @@ def test_a_pool_runs_any_function_and_says_what_it_raised(pool: WorkerPool) -> N
         pool.submit(threading.Lock().acquire)
     with pytest.raises(UsageError, match="at least one"):
         WorkerPool(0)
+
+
+def test_a_process_whose_parent_is_gone_ends_in_peace() -> None:
+    ours, theirs = Pipe()
+    ours.send_bytes(pickle.dumps((divmod, (7, 2), {})))
+    ours.close()
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        serve(theirs)
+    finally:
+        signal.signal(signal.SIGINT, kept)
+        theirs.close()
 
 
 def test_a_process_starts_anew_when_the_environment_has_changed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -13,12 +14,9 @@ from op_jupyter.engine.workers.parcels import pack, portable_error
 def serve(parent: Connection[Any, Any]) -> None:
     """Run what *parent* sends.  SIGINT reaches the call that runs, and nothing else."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        try:
-            data = parent.recv_bytes()
-        except EOFError:
-            return
-        parent.send_bytes(_answer(data))
+    with suppress(EOFError, ConnectionError):  # nobody waits for an answer any more
+        while True:
+            parent.send_bytes(_answer(parent.recv_bytes()))
 
 
 def _answer(data: bytes) -> bytes:
