@@ -177,6 +177,14 @@ def test_a_file_that_cannot_be_imported_is_told(
     assert "broken_to_run.py raised SyntaxError" in capsys.readouterr().err
 
 
+def test_a_settings_file_that_is_named_and_not_there_is_told_before_anything_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENPROGRAM_CONFIG", "nowhere.toml")
+    assert run("boom") == 1
+    assert "OPENPROGRAM_CONFIG names nowhere.toml, which is not there" in capsys.readouterr().err
+
+
 def test_an_unsafe_session_id_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("nothing", "--session", "../up") == 2
     assert "is not a session id" in capsys.readouterr().err
