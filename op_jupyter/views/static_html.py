@@ -33,7 +33,9 @@ _HEAD_CHARS: Final = 8_000
 _TAIL_CHARS: Final = 2_000
 # Styles only add comfort: every one may be removed.
 _LINE: Final = "1px solid rgba(128,128,128,.4)"
-_FRAME: Final = f"border:{_LINE};border-radius:2px;padding:8px 12px 0;overflow-wrap:anywhere"
+_FRAME: Final = (
+    f"border:{_LINE};border-radius:2px;padding:8px 12px 0;overflow-wrap:anywhere;overflow:hidden"
+)
 _FOLD: Final = f"border-top:{_LINE};padding:4px 0"
 _LIST: Final = "list-style:none;margin:4px 0 8px;padding-left:16px"
 _BOX: Final = "background:rgba(128,128,128,.12);padding:4px 8px;margin:4px 0;overflow:auto"

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
@@ -33,6 +34,7 @@ ANSWERS: Final = {
     "deny": "denied",
     "deny_message": "denied with a message",
 }
+_DEEPEST: Final = 100
 _PREVIEW_CHARS: Final = 100
 # Addresses in the `repr` of objects change from run to run.
 _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]{4,}\b")
@@ -93,11 +95,19 @@ def _identifiers(state: Mapping[str, Any]) -> list[str]:
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+        return None  # reading and writing it again would need as many calls within each other
     try:
         value = json.loads(text)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested; those in strings are counted as well."""
+    steps = (1 if char in "[{" else -1 for char in text if char in "[{]}")
+    return max(accumulate(steps), default=0)
 
 
 def arguments_text(arguments: str) -> str:

@@ -65,6 +65,7 @@ def test_a_question_is_parked_and_a_page_that_is_opened_late_answers_it(
     # The page answers while that cell waits.  What was asked of the node is done in between.
     page.decide(card, "allow")
     assert "And that." in shown(notebook.finish(nxt)) and "comes first" not in shown(nxt)
+    assert cell.stdout == "ran 42\n" and nxt.stdout == ""  # each output in its own cell
     finished = page.updates("turn_finished")
     assert [data["status"] for data in finished] == ["completed"]
     notebook.wait_for(lambda: "It is 42." in shown(cell), "what stays in the cell")

@@ -124,7 +124,7 @@ def test_a_client_that_cannot_answer_gets_the_policy_and_one_final_display(
     assert "nobody" in second and "python(*)" in second  # why, and the rule that would allow it
 
 
-def test_jupyter_console_asks_on_its_terminal_and_ctrl_c_stops(
+def test_jupyter_console_completes_and_asks_on_its_terminal_and_ctrl_c_stops(
     environment: dict[str, str], fake: FakeMessages, tmp_path: Path
 ) -> None:
     fake.script(
@@ -135,28 +135,39 @@ def test_jupyter_console_asks_on_its_terminal_and_ctrl_c_stops(
     )
     child = pexpect.spawn(
         sys.executable,
-        ["-m", "jupyter_console", "--simple-prompt", "--kernel=python3"],
-        env={**environment, "TERM": "dumb"},  # type: ignore[arg-type]
+        ["-m", "jupyter_console", "--kernel=python3"],
+        env={**environment, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},  # type: ignore[arg-type]
         cwd=str(tmp_path),
         encoding="utf-8",
         timeout=PATIENCE,
         echo=False,
+        dimensions=(50, 200),
     )
 
     def until_prompt() -> str:
-        child.expect(r"In \[\d+\]: ")
-        return re.sub(r"\r\n", "\n", str(child.before))
+        child.expect(r"In [^\n]*?\]: ")  # its number is coloured
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", str(child.before))
+
+    def enter(line: str) -> None:
+        child.send(f"{line}\r")
+        child.expect(r"\x1b\[\?2004l")  # it was taken; what follows is output
 
     def ask(prompt: str) -> None:
-        child.sendline(f"get_ipython().run_cell_magic('agent', '', {prompt!r})")
+        enter(f"get_ipython().run_cell_magic('agent', '', {prompt!r})")
 
     try:
         until_prompt()
-        child.sendline("%load_ext op_jupyter")
+        enter("%load_ext op_jupyter")
         assert "OpenProgram ready: %agent help" in until_prompt()
+        child.send("%agent histo")
+        child.expect("histo")
+        child.send("\t")
+        child.expect("ry")
+        enter("")
+        assert "Nothing has happened" in until_prompt()
         ask("Multiply")
         child.expect(r"\[y/N\] ")
-        child.sendline("y")
+        child.send("y\r")
         said = until_prompt()
         assert "the tool 42" in said and "It is 42." in said
         ask("Hello")

@@ -301,6 +301,29 @@ def test_one_endless_line_is_cut_and_can_be_seen_whole(open_view: Open) -> None:
     assert "END" in region.inner_text()
 
 
+def test_a_long_line_is_wrapped_so_that_its_dangerous_end_is_seen_on_a_narrow_page(
+    open_view: Open,
+) -> None:
+    command = "find . -name '*.py' -print0 | xargs -0 grep -l pandas | head -50 && rm -rf build/"
+    shown = {"kind": "code", "language": "shell", "code": command, "lines": {"1": "deletes"}}
+    view, card = asked(open_view, stories.request(code=command, tool="shell", display=shown))
+    view.page.add_style_tag(content="main{width:400px !important}")
+    beyond, end, label = view.page.evaluate(
+        """() => {
+          const box = document.querySelector('.opv-code');
+          const all = document.createRange();
+          all.selectNodeContents(box.querySelector('u'));
+          const label = document.createRange();
+          label.selectNodeContents(box.querySelector('.opv-why'));
+          const [code, words] = [all, label].map((range) => range.getBoundingClientRect());
+          return [box.scrollWidth - box.clientWidth, code.right, words.left];
+        }"""
+    )
+    assert beyond <= 0 and end <= label
+    buttons = [card.get_by_role("button", name=name).first for name in ("Allow once", "Deny")]
+    assert all(button.bounding_box()["x"] < 400 for button in buttons)
+
+
 def test_characters_that_hide_code_are_written_out(open_view: Open) -> None:
     code = "access = 'user\u202e \u2066# check\u2069 \u2066'"
     _, card = asked(open_view, stories.request("c1", code=code))

@@ -2,7 +2,7 @@
 import { h, replace, setText } from "./dom.js";
 import { coloured } from "./highlight.js";
 import { icon } from "./icons.js";
-import { count, oneLine } from "./text.js";
+import { count, depth, oneLine } from "./text.js";
 import { ANSWER_WORDS, lookOf, seconds } from "./words.js";
 
 const SHOWN_CHARS = 20_000;
@@ -10,6 +10,7 @@ const PREVIEW_CHARS = 160;
 // So many rows are drawn at once; of the others only the words, until they come near the window.
 const DRAWN = 50;
 const NEAR = "600px";
+const DEEPEST = 100;
 
 export class CallList {
   constructor() {
@@ -137,6 +138,7 @@ function lastLine(call) {
 }
 
 function argumentsOf(text) {
+  if (depth(text) > DEEPEST) return null; // to write it again would overflow the stack
   try {
     const value = JSON.parse(text);
     return value !== null && typeof value === "object" && !Array.isArray(value) ? value : null;

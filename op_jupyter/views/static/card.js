@@ -115,9 +115,12 @@ export class PermissionCard {
         button("session", "Allow for this session…", "S", () => this.toggle("session"), opens),
       this.editable() !== null &&
         button("edit", "Edit first", "E", () => this.toggle("edit"), opens),
-      h("span", { class: "opv-gap" }),
-      this.denyButton,
-      button("message", "Deny with message…", "M", () => this.toggle("message"), opens),
+      h(
+        "span",
+        { class: "opv-no" },
+        this.denyButton,
+        button("message", "Deny with message…", "M", () => this.toggle("message"), opens),
+      ),
     );
   }
 

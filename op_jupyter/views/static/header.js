@@ -29,7 +29,6 @@ export class Header {
       { class: "opv-hd", tabindex: "-1" },
       this.status,
       this.facts,
-      h("span", { class: "opv-gap" }),
       this.button,
       this.also,
     );

@@ -20,3 +20,13 @@ export function oneLine(text, limit) {
 export function count(number, noun) {
   return number === 1 ? `${number} ${noun}` : `${number} ${noun}s`;
 }
+
+// How deep brackets are nested; those in strings are counted as well.
+export function depth(text) {
+  let [now, most] = [0, 0];
+  for (const [bracket] of text.matchAll(/[[{\]}]/g)) {
+    now += "[{".includes(bracket) ? 1 : -1;
+    most = Math.max(most, now);
+  }
+  return most;
+}

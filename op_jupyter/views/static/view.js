@@ -253,9 +253,9 @@ class TurnView {
     this.paintCursor(state.draft !== "" && !isOver(state) && !this.expired);
     setText(this.thinking, state.reasoning);
     show(this.thinkingFold, state.reasoning !== "");
-    const anything =
-      shownNotes.length > 0 || text !== "" || state.reasoning !== "" || state.plan.length > 0;
-    show(this.two, anything);
+    const said = shownNotes.length > 0 || text !== "" || state.reasoning !== "";
+    show(this.said, said);
+    show(this.two, said || state.plan.length > 0);
   }
 
   paintCursor(writing) {
