@@ -49,7 +49,13 @@ class Move:
 
 
 class Remote(Protocol):
-    """Another repository."""
+    """Another repository.
+
+    Attributes:
+        is_far: what is here already should not be sent again.
+    """
+
+    is_far: bool
 
     def refs(self) -> dict[str, bytes]:
         """Its branches and kept tips, by full name; names that are not plain are left out."""
@@ -125,6 +131,8 @@ def _is_ours(ref: str) -> bool:
 class DiskRemote:
     """A repository on this disk, bare or not."""
 
+    is_far = False
+
     def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
         git_dir = next((p for p in (f"{path}/.git", path) if os.path.isdir(f"{p}/objects")), None)
@@ -189,6 +197,8 @@ class _Alike(FileSystem):
 
 class SshRemote:
     """A repository that ssh leads to; nothing is ever asked, so a key has to be at hand."""
+
+    is_far = True
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -185,9 +185,7 @@ class SessionStore:
             session.close()
             notes = [behind] if (behind := session.status.git_behind) else []
         with translated(remote):
-            folder = self._folder(session_id)
-            repository = Repository(folder, self._outside.files, self._outside.clock)
-            changes = sync.push(session_id, repository, other, self._incoming)
+            changes = sync.push(session_id, self._repository(session_id), other, self._incoming)
         return Synced(session_id, changes, tuple(notes))
 
     def pull(self, remote: str, session_id: str | None = None) -> Synced:
@@ -207,7 +205,7 @@ class SessionStore:
             pushed = sync.sessions_in(other)
             if session_id is not None and check_session_id(session_id) in pushed:
                 found: str | None = session_id
-                arrived.fetch(other, session_id)
+                arrived.fetch(other, session_id, self._repository_of(session_id))
             else:
                 arrived.fetch(other, None)
                 found = sync.read_id(arrived)
@@ -299,7 +297,13 @@ class SessionStore:
     def _reader(self, session_id: str) -> Folder:
         path = self._folder(session_id)
         is_folder(path)
-        return Folder(path, Repository(path, self._outside.files, self._outside.clock))
+        return Folder(path, self._repository(session_id))
+
+    def _repository(self, session_id: str) -> Repository:
+        return Repository(self._folder(session_id), self._outside.files, self._outside.clock)
+
+    def _repository_of(self, session_id: str) -> Repository | None:
+        return self._repository(session_id) if self._is_stored(session_id) else None
 
     def _open_for_reading(self, session_id: str) -> ReadSession:
         if not self._is_stored(session_id):

@@ -43,6 +43,7 @@ INCOMING: Final = ".incoming"
 _HEADS: Final = "refs/heads/"
 _KEPT: Final = "refs/kept/"
 _ARRIVED: Final = "refs/arrived/"
+_HAVE: Final = "refs/have/"
 _PLAIN: Final = 2  # slashes in a ref that belongs to no session by its name
 _TRIES: Final = 5
 _DAY: Final = 86400.0
@@ -153,7 +154,7 @@ def _plan_push(
     held = commits.below(there.values())
     if any(not repository.objects.has(tip) for tip in there.values()):
         with incoming() as arrived:
-            arrived.fetch(remote, session_id)
+            arrived.fetch(remote, session_id, repository)
             held |= Commits(arrived.repository).below(there.values())
     moves, said = [], []
     for ref, tip in sorted(ours.items()):
@@ -226,14 +227,32 @@ class Incoming:
     def __exit__(self, *raised: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def fetch(self, remote: Remote, session_id: str | None) -> None:
-        """Fetch the refs of a session; None: those of a remote that is one session's alone."""
+    def fetch(self, remote: Remote, session_id: str | None, here: Repository | None = None) -> None:
+        """Fetch the refs of a session; None: those of a remote that is one session's alone.
+
+        *here*: where most of it may be already.
+        """
         refs = remote.refs()
         if session_id is None:
             wanted = {ref: ref for ref in refs if ref.count("/") == _PLAIN}
         else:
             wanted = {_there(ref, session_id): ref for ref in _of_session(refs, session_id)}
+        if here is None or not remote.is_far:
+            remote.fetch(wanted, self.repository)
+            return
+        self._take_what_is_there(here)
         remote.fetch(wanted, self.repository)
+        self.repository.refs.repack({}, drop=_HAVE)
+
+    def _take_what_is_there(self, here: Repository) -> None:
+        """Name what *here* has, so that only the rest has to be sent."""
+        with suppress(StoreError, OSError):  # it may be damaged; then all of it is sent
+            refs = here.refs.all()
+            tips = {sha for ref, sha in refs.items() if ref.startswith((_HEADS, _KEPT))}
+            if tips:
+                self.repository.take_objects(here, tips)
+                named = {f"{_HAVE}{number}": tip for number, tip in enumerate(sorted(tips))}
+                self.repository.refs.repack(named)
 
 
 def clear_incoming(root: str, older_than: float = _DAY) -> None:

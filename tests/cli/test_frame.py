@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
@@ -111,22 +114,65 @@ def test_a_terminal_gets_a_table_and_hostile_titles_are_no_markup(home: Path) ->
     assert "[red]not red[/red] [U+001B][31m [/" in child.before
 
 
-def test_bash_completes_commands_flags_and_session_ids(home: Path) -> None:
+@pytest.fixture
+def shell_env(home: Path) -> dict[str, str]:
+    """What a shell needs to know this `op-jupyter`, with one session in its store."""
     record(home, "quarterly-report")
-    bin_folder = Path(sys.executable).parent
-    env = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "dumb"}
-    bash = pexpect.spawn("bash", ["--norc", "--noprofile"], env=env, encoding="utf-8", timeout=20)
-    bash.sendline('eval "$(op-jupyter completion bash)"; bind "set bell-style none"; echo rea""dy')
-    bash.expect_exact("ready")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PS1": "$ ", "TERM": "dumb", "HOME": str(home.parent)}
 
-    bash.send("op-jupyter sess\t")
-    bash.expect_exact("sessions")
-    bash.send("--js\t")
-    bash.expect_exact("--json")
-    bash.sendcontrol("u")
-    bash.send("op-jupyter show quart\t")
-    bash.expect_exact("quarterly-report")
-    bash.sendcontrol("u")
-    bash.sendline("exit")
-    bash.expect(pexpect.EOF)
-    bash.close()
+
+def by_tab(shell: str, env: dict[str, str], *flags: str, first: str) -> None:
+    """Type in an interactive shell, and look at what Tab makes of it."""
+    child = pexpect.spawn(
+        shell, list(flags), env=env, encoding="utf-8", timeout=30, dimensions=(40, 200)
+    )
+    child.sendline(f'{first}; eval "$(op-jupyter completion {shell})"; echo rea""dy')
+    child.expect_exact("ready")
+
+    child.send("op-jupyter sess\t")
+    child.expect_exact("sessions")
+    child.send("--js\t")
+    child.expect_exact("--json")
+    child.sendcontrol("u")
+    child.send("op-jupyter show quart\t")
+    child.expect_exact("quarterly-report")
+    child.sendcontrol("u")
+    child.sendline("exit")
+    child.expect(pexpect.EOF)
+    child.close()
+
+
+def by_asking_fish(env: dict[str, str]) -> None:
+    """fish says itself what it would complete."""
+
+    def run(*command: str) -> str:
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    script = Path(env["HOME"], ".config", "fish", "completions", "op-jupyter.fish")
+    script.parent.mkdir(parents=True)
+    script.write_text(run("op-jupyter", "completion", "fish"))
+    for typed, meant in (
+        ("op-jupyter sess", "sessions\tlist the stored sessions"),
+        ("op-jupyter sessions --js", "--json"),
+        ("op-jupyter show quart", "quarterly-report"),
+    ):
+        assert run("fish", "-c", f"complete -C '{typed}'").startswith(meant)
+
+
+COMPLETES: dict[str, Callable[[dict[str, str]], None]] = {
+    "bash": lambda env: by_tab(
+        "bash", env, "--norc", "--noprofile", first='bind "set bell-style none"'
+    ),
+    "zsh": lambda env: by_tab("zsh", env, "-f", "-i", first="autoload -U compinit; compinit -u -D"),
+    "fish": by_asking_fish,
+}
+
+
+@pytest.mark.parametrize("shell", [name for name in COMPLETES if shutil.which(name)])
+def test_every_shell_that_is_here_completes_commands_flags_and_session_ids(
+    shell_env: dict[str, str], shell: str
+) -> None:
+    COMPLETES[shell](shell_env)

@@ -241,6 +241,45 @@ def test_it_works_over_ssh(
         here.push("s", "box.example:/none")
 
 
+def test_over_ssh_only_what_is_new_is_fetched_and_only_of_that_session(
+    here: SessionStore, there: SessionStore, remote: str, ssh: Path, git: Git
+) -> None:
+    sent = ssh.with_name("sent")
+    program = ssh.parent / "bin" / "ssh"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\nsh -c "$last" | tee -a {sent}\n')
+
+    def pulled_bytes() -> int:
+        sent.write_bytes(b"")
+        there.pull(f"box.example:{remote}", "s")
+        return sent.stat().st_size
+
+    other = here.open(here.create_session("other"))
+    other.set_meta(title=os.urandom(200_000).hex())
+    other.close()
+    session = here.open("s")
+    session.put_blob(os.urandom(300_000), "application/octet-stream")
+    session.close()
+    for session_id in ("s", "other"):
+        here.push(session_id, remote)
+    first = pulled_bytes()
+    assert 300_000 < first < 400_000  # nothing of the other session
+
+    turn(here, "small")
+    here.push("s", remote)
+    assert pulled_bytes() < 20_000
+    assert line(there) == line(here)
+    sound(there, git)
+
+    turn(here, "more")
+    here.push("s", remote)
+    for pack in (there.root_path / "s").glob(".git/objects/pack/*.pack"):
+        pack.chmod(0o600)
+        pack.write_bytes(b"not a pack")  # then all of it is fetched
+    with pytest.raises(StoreError):
+        there.pull(f"box.example:{remote}", "s")
+    assert os.listdir(there.root_path / ".incoming") == []
+
+
 @pytest.mark.parametrize(
     "address",
     [
