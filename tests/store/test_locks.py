@@ -219,6 +219,34 @@ def test_two_processes_that_take_turns_lose_nothing(store: SessionStore) -> None
     assert "a" * (count - 1) not in whose  # whoever waits comes next
 
 
+MAKE_SESSIONS = """
+    import sys
+    from op_jupyter.store.sessions import SessionStore
+    from op_jupyter.core.nodes import Node
+    store = SessionStore(sys.argv[1])
+    sys.stdin.readline()
+    for number in range(10):
+        session = store.open(store.create_session(f"{sys.argv[2]}{number}"))
+        session.append(Node("n", "user", "user"))
+        session.close()
+"""
+
+
+def test_two_processes_make_different_sessions_under_one_new_root(tmp_path: Path) -> None:
+    root = tmp_path / "not" / "there yet"
+    workers = [python(MAKE_SESSIONS, root, name) for name in "ab"]
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    for worker in workers:
+        worker.communicate()
+        assert worker.returncode == 0
+    store = SessionStore(root)
+    assert {info.id for info in store.sessions()} == {f"{x}{n}" for x in "ab" for n in range(10)}
+    assert all(len(store.load(info.id)) == 1 for info in store.sessions())
+
+
 def test_two_stores_of_one_process_see_each_others_locks(store: SessionStore) -> None:
     session = store.open(store.create_session("s"))
     session.append(Node("n", "user", "user"))

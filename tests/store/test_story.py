@@ -1,5 +1,6 @@
 """`git log` tells what happened: the commit graph is the conversation graph."""
 
+import json
 import os
 import re
 import time
@@ -199,6 +200,27 @@ def test_a_burst_of_bare_calls_shares_a_commit(
     session.close()
     assert subjects(git, store)[0] == "agent: t2"
     assert git(store.path("s"), "log", "--format=%B").count("Turn-Id: c") == 5
+
+
+def test_calls_that_overlap_have_a_segment_each(store: SessionStore, session: OpenSession) -> None:
+    for name in ("a", "b"):
+        session.begin_turn(Turn(name, "call"))
+    for name in ("b", "a", "b"):
+        number = len(session.dag)
+        session.append(Node(f"n{number}", "code", name, metadata={"turn_id": name}))
+    session.end_turn("a", "completed")
+    session.end_turn("b", "completed")
+    session.close()
+
+    segments = sorted(store.root_path.glob("s/history/*/*-call-*"))
+    found = [
+        {record["turn"]["id"] for record in records if record.get("op") == "open"}
+        | {r["node"]["metadata"]["turn_id"] for r in records if r["kind"] == "enter"}
+        for records in (
+            [json.loads(line) for line in path.read_text().splitlines()] for path in segments
+        )
+    ]
+    assert found == [{"a"}, {"b"}]
 
 
 def test_a_single_call_is_committed_without_anybody_asking(
