@@ -126,7 +126,7 @@ def _views() -> ModuleType:
 
 
 def _to_json(session: OpenSession, *, whole: bool, tell: Callable[[str], None]) -> str:
-    from op_jupyter.store.interchange import to_json
+    from op_jupyter.store.documents import to_json
 
     return to_json(session.snapshot(), session.read_blob, whole=whole, tell=tell)
 

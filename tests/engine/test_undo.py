@@ -28,7 +28,8 @@ from op_jupyter.engine.undo import (
     undo_calls,
 )
 from op_jupyter.errors import CorruptRecord, FilesChanged, SessionActive, UsageError
-from op_jupyter.store.interchange import import_path, to_json
+from op_jupyter.store.documents import to_json
+from op_jupyter.store.interchange import import_path
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.backup_files import FILE_BYTES, WORKSPACE_ENTRIES

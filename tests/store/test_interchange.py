@@ -20,9 +20,10 @@ from op_jupyter.errors import (
     StoreError,
     UsageError,
 )
-from op_jupyter.store import interchange
+from op_jupyter.store import documents
 from op_jupyter.store.base import Store
-from op_jupyter.store.interchange import Imported, copy_session, import_path, to_json
+from op_jupyter.store.documents import to_json
+from op_jupyter.store.interchange import Imported, copy_session, import_path
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
 
@@ -302,7 +303,7 @@ def test_what_is_too_much_is_left_out_and_said_unless_all_of_it_is_wanted(
     store: SessionStore, other: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = keep(store)
-    monkeypatch.setattr(interchange, "KEPT_BYTES", 40)
+    monkeypatch.setattr(documents, "KEPT_BYTES", 40)
     said: list[str] = []
     text = exported(store, "kept", tell=said.append)
     left = {sha: data for sha, data in values.items() if sha not in json.loads(text)["kept"]}
