@@ -21,6 +21,7 @@ from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.loading import Folder, corrupt, load
 from op_jupyter.store.lock import Holder, locked, this_process
+from op_jupyter.store.pulling import Joining, take_new
 from op_jupyter.store.remotes import open_remote
 from op_jupyter.store.session import timestamp
 from op_jupyter.store.summary import (
@@ -31,7 +32,7 @@ from op_jupyter.store.summary import (
     summarise,
     unknown_session,
 )
-from op_jupyter.store.sync import Incoming, Joining, Synced
+from op_jupyter.store.sync import Incoming, Synced
 from op_jupyter.store.trash import MAX_META_BYTES, Trash, Trashed
 
 HOME_VARIABLE: Final = "OPENPROGRAM_HOME"
@@ -215,7 +216,7 @@ class SessionStore:
             folder = self._folder(found)
             if self._is_stored(found):
                 return Joining(found, folder, arrived, self._outside).run()
-            taken = sync.take_new(found, arrived, self._outside, folder)
+            taken = take_new(found, arrived, self._outside, folder)
             self._reserved.pop(found, None)
             return taken
 

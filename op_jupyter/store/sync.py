@@ -1,60 +1,42 @@
-"""Pushing a session to another git repository, and pulling it from there.
+"""Pushing a session to another git repository, and fetching what is there.
 
     refs/heads/<session id>/<branch>     there; refs/heads/<branch> here
     refs/kept/<session id>/<branch>-<n>  there; refs/kept/<branch>-<n> here
 
 so that one repository takes any number of sessions.  Nothing is ever merged or overwritten:
 where both sides went on, the other side's line becomes a branch of its own, there when pushing,
-here when pulling.
-
-What comes from elsewhere is read, folded together with what is here, and refused as a whole
-when it does not fit.  Then all of it arrives in one step (`Refs.repack`), whatever kills the
-process before or after.  Permission rules, the mode and extra tools do not travel.
+here when pulling (`store.pulling`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import check_session_id
-from op_jupyter.errors import GraphError, InvalidSessionId, StoreError, UnknownSession, UsageError
-from op_jupyter.store import codec
-from op_jupyter.store.codec import BadRecord, Record
-from op_jupyter.store.disk import DiskSession, Outside
+from op_jupyter.errors import InvalidSessionId, StoreError, UsageError
+from op_jupyter.store.disk import Outside
 from op_jupyter.store.files import new_tag
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import turn_ids
-from op_jupyter.store.journal import LOCAL, Damage, Journal
-from op_jupyter.store.loading import Folder, Loaded, corrupt, load
+from op_jupyter.store.loading import Folder, load
 from op_jupyter.store.objects import GitRefused, RefMoved, is_safe_ref
 from op_jupyter.store.remotes import Move, Remote
 
 INCOMING: Final = ".incoming"
 """Folder under the root where what is pulled stays until it is complete."""
 
-_HEADS: Final = "refs/heads/"
-_KEPT: Final = "refs/kept/"
-_ARRIVED: Final = "refs/arrived/"
+HEADS: Final = "refs/heads/"
+KEPT: Final = "refs/kept/"
 _HAVE: Final = "refs/have/"
 _PLAIN: Final = 2  # slashes in a ref that belongs to no session by its name
 _TRIES: Final = 5
 _DAY: Final = 86400.0
-_NUMBERED: Final = re.compile(r"(.+)-[1-9][0-9]{0,8}")
-_STAYS_HERE: Final[Mapping[str, Any]] = {
-    "rules": {"allow": [], "deny": []},
-    "mode": "accept_edits",
-    "extra_tools": [],
-    "config": {},
-}
-"""Metadata that decides what runs without asking: never from elsewhere, else as here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +124,7 @@ def check_ref_part(session_id: str) -> None:
     Raises:
         UsageError: git knows no such name.
     """
-    if not is_safe_ref(f"{_HEADS}{session_id}/main"):
+    if not is_safe_ref(f"{HEADS}{session_id}/main"):
         raise UsageError(f"git can name no branch after session id {session_id!r}")
 
 
@@ -158,20 +140,20 @@ def _plan_push(
             held |= Commits(arrived.repository).below(there.values())
     moves, said = [], []
     for ref, tip in sorted(ours.items()):
-        if not ref.startswith((_HEADS, _KEPT)) or not is_safe_ref(ref) or tip in held:
+        if not ref.startswith((HEADS, KEPT)) or not is_safe_ref(ref) or tip in held:
             continue
         line = commits.below([tip])
         name, old = next(
             (name, there.get(name))
-            for name in _numbered(ref)
+            for name in numbered(ref)
             if name not in there or there[name] in line
         )
         moves.append(Move(_there(name, session_id), old, tip))
         there[name] = tip
         held |= line
         what = "begun" if old is None else "moved forward"
-        diverged = f", since {_short(ref)} went on there as well" if name != ref else ""
-        said.append(f"{_short(name)} {what} there{diverged}")
+        diverged = f", since {short(ref)} went on there as well" if name != ref else ""
+        said.append(f"{short(name)} {what} there{diverged}")
     return moves, tuple(said)
 
 
@@ -179,18 +161,18 @@ def _of_session(refs: Mapping[str, bytes], session_id: str) -> dict[str, bytes]:
     """The refs of a session in a remote, by the names that they have here."""
     found = {}
     for ref, sha in refs.items():
-        for kind in (_HEADS, _KEPT):
+        for kind in (HEADS, KEPT):
             if ref.startswith(f"{kind}{session_id}/"):
                 found[kind + ref.removeprefix(f"{kind}{session_id}/")] = sha
     return found
 
 
 def _there(ref: str, session_id: str) -> str:
-    kind = _KEPT if ref.startswith(_KEPT) else _HEADS
+    kind = KEPT if ref.startswith(KEPT) else HEADS
     return f"{kind}{session_id}/{ref.removeprefix(kind)}"
 
 
-def _numbered(ref: str) -> Iterator[str]:
+def numbered(ref: str) -> Iterator[str]:
     """*ref*, and what it is called where that name is taken."""
     yield ref
     number = 1
@@ -199,8 +181,8 @@ def _numbered(ref: str) -> Iterator[str]:
         yield f"{ref}-{number}"
 
 
-def _short(ref: str) -> str:
-    return ref.removeprefix(_HEADS).removeprefix("refs/")
+def short(ref: str) -> str:
+    return ref.removeprefix(HEADS).removeprefix("refs/")
 
 
 # --- what comes in ----------------------------------------------------------------------
@@ -248,7 +230,7 @@ class Incoming:
         """Name what *here* has, so that only the rest has to be sent."""
         with suppress(StoreError, OSError):  # it may be damaged; then all of it is sent
             refs = here.refs.all()
-            tips = {sha for ref, sha in refs.items() if ref.startswith((_HEADS, _KEPT))}
+            tips = {sha for ref, sha in refs.items() if ref.startswith((HEADS, KEPT))}
             if tips:
                 self.repository.take_objects(here, tips)
                 named = {f"{_HAVE}{number}": tip for number, tip in enumerate(sorted(tips))}
@@ -268,8 +250,8 @@ def sessions_in(remote: Remote) -> list[str]:
     """The ids of the sessions that were pushed to *remote*."""
     found = set()
     for ref in remote.refs():
-        session_id, slash, _ = ref.removeprefix(_HEADS).partition("/")
-        if ref.startswith(_HEADS) and slash:
+        session_id, slash, _ = ref.removeprefix(HEADS).partition("/")
+        if ref.startswith(HEADS) and slash:
             with suppress(InvalidSessionId):
                 found.add(check_session_id(session_id))
     return sorted(found)
@@ -279,278 +261,3 @@ def read_id(arrived: Incoming) -> str | None:
     """The id that a fetched session itself says it has; None: it is no session."""
     said = load("arrived", Folder(arrived.path, arrived.repository)).dag.meta.get("id")
     return check_session_id(said) if isinstance(said, str) else None
-
-
-# --- pulling ----------------------------------------------------------------------------
-
-
-def take_new(session_id: str, arrived: Incoming, outside: Outside, target: str) -> Synced:
-    """Make a session of what has *arrived*, in the folder *target*.
-
-    Raises:
-        StoreError: it is no whole session; there is none then.
-    """
-    refs = arrived.repository.refs.all()
-    if not any(ref.startswith(_HEADS) for ref in refs):
-        raise UnknownSession(f"there is no session {session_id!r} in that repository")
-    _, loaded = _load_whole(session_id, arrived.path, arrived.repository)
-    commits, last = Commits(arrived.repository), _tips_of_turns(loaded.records)
-    session = DiskSession.reopen(arrived.path, session_id, outside)
-    try:
-        notes = _distrust(session)
-        for ref, tip in sorted(refs.items()):
-            pointed = _branch_of(ref, tip, session.dag, commits, last)
-            if pointed is not None and session.dag.branches.get(pointed[0], "") != pointed[1]:
-                session.branch(*pointed, activate=False)
-        session.renew_index()
-    finally:
-        session.close()
-    outside.files.rename(arrived.path, target)
-    outside.files.sync_folder(os.path.dirname(target))
-    branches = len([ref for ref in refs if ref.startswith(_HEADS)])
-    many = f"{branches} branches" if branches > 1 else "1 branch"
-    return Synced(session_id, (f"new here, with {many}",), notes)
-
-
-def _distrust(session: DiskSession) -> tuple[str, ...]:
-    """Take nothing over that would run something without asking; what that was."""
-    meta = session.dag.meta
-    deny = [text for text in _rules(meta, "deny") if isinstance(text, str)]
-    mode = "read_only" if meta.get("mode") == "read_only" else _STAYS_HERE["mode"]
-    safe = {**_STAYS_HERE, "rules": {"allow": [], "deny": deny}, "mode": mode}
-    changed = {key: value for key, value in safe.items() if key in meta and meta[key] != value}
-    if not changed:
-        return ()
-    session.set_meta(**changed)
-    return (f"not taken over: its {', '.join(sorted(changed))}, which allow things without asking",)
-
-
-def _rules(meta: Mapping[str, Any], kind: str) -> Sequence[Any]:
-    rules = meta.get("rules")
-    found = rules.get(kind) if isinstance(rules, Mapping) else None
-    return found if isinstance(found, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """Where a ref from elsewhere will be.
-
-    Attributes:
-        ref: its name here.
-        old: what that names now, or None.
-        branch: name and node for the journal; None: it is git's alone.
-    """
-
-    ref: str
-    old: bytes | None
-    tip: bytes
-    branch: tuple[str, str | None] | None
-    said: str
-
-
-class Joining:
-    """Brings what has arrived into a session that is here already."""
-
-    def __init__(self, session_id: str, path: str, arrived: Incoming, outside: Outside) -> None:
-        self._session_id = session_id
-        self._path = path
-        self._arrived = arrived
-        self._outside = outside
-        self._arrivals: list[_Arrival] = []
-
-    def run(self) -> Synced:
-        """Do it.
-
-        Raises:
-            SessionLocked: somebody has the session open for writing.
-            StoreError: the two do not fit together; nothing was changed.
-        """
-        session = DiskSession.reopen(
-            self._path, self._session_id, self._outside, first=self._let_in
-        )
-        try:
-            session.flush()
-            refs = self._repository().refs
-            for arrival in self._arrivals:
-                now = refs.read(arrival.ref)
-                if now != arrival.tip:
-                    # Opening has made it, perhaps, where the journal of both has that branch.
-                    refs.move(arrival.ref, arrival.old or now, arrival.tip)
-            session.name_lines(dict(filter(None, (each.branch for each in self._arrivals))))
-            if any(ref.startswith(_ARRIVED) for ref in refs.all()):
-                session.renew_index()
-                refs.repack({}, drop=_ARRIVED)
-        finally:
-            session.close()
-        return Synced(self._session_id, tuple(arrival.said for arrival in self._arrivals))
-
-    def _repository(self) -> Repository:
-        return Repository(self._path, self._outside.files, self._outside.clock)
-
-    def _let_in(self) -> None:
-        """Check that it fits, plan, and take everything in as one; the lock is held."""
-        repository = self._repository()
-        arrived = self._arrived
-        here, loaded = _load_whole(self._session_id, self._path, repository)
-        there, other = _load_whole(self._session_id, arrived.path, arrived.repository)
-        _check_same_session(self._session_id, here, there)
-        union = _union(self._session_id, loaded, other)
-        self._arrivals = self._plan(repository, union, [*loaded.records, *other.records])
-        if not self._arrivals:
-            return
-        self._settle(loaded, union)
-        tips = [arrival.tip for arrival in self._arrivals]
-        known = [
-            sha
-            for sha in set(repository.refs.all().values())
-            if self._arrived.repository.objects.has(sha)
-        ]
-        repository.ensure(loaded.dag.active_branch)
-        repository.take_objects(self._arrived.repository, tips, known)
-        named = {f"{_ARRIVED}{number}": tip for number, tip in enumerate(tips, 1)}
-        repository.refs.repack(named, drop=_ARRIVED)
-
-    def _plan(
-        self,
-        repository: Repository,
-        union: Dag,
-        records: Sequence[tuple[int, str, int, Record]],
-    ) -> list[_Arrival]:
-        ours = {
-            ref: sha for ref, sha in repository.refs.all().items() if not ref.startswith(_ARRIVED)
-        }
-        here, there = Commits(repository), Commits(self._arrived.repository)
-        held = here.below(ours.values())
-        last, named = _tips_of_turns(records), union.branches
-        arrivals = []
-        for ref, tip in sorted(self._arrived.repository.refs.all().items()):
-            if tip in held or not is_safe_ref(ref) or not ref.startswith((_HEADS, _KEPT)):
-                continue
-            line = there.below([tip])
-            name = next(
-                name
-                for name in _numbered(ref)
-                if (
-                    ours[name] in line if name in ours else name == ref or _short(name) not in named
-                )
-            )
-            old = ours.get(name)
-            pointed = _branch_of(ref, tip, union, there, last)
-            branch = None if pointed is None else (name.removeprefix(_HEADS), pointed[1])
-            said = f"{_short(name)} {'begun' if old is None else 'moved forward'} here"
-            if name != ref:
-                said += f": {_short(ref)} went on here as well"
-            arrivals.append(_Arrival(name, old, tip, branch, said))
-            ours[name] = tip
-            held |= line
-        return arrivals
-
-    def _settle(self, loaded: Loaded, union: Dag) -> None:
-        """Let what is here stay what it is when the records of both are folded together.
-
-        What it is here is nobody else's affair: the others have names of their own for the
-        same lines, and would have to put theirs right again and again.
-        """
-        dag, seq = loaded.dag, union.last_seq + 1
-        records = [
-            codec.describing({key: stays}, seq)
-            for key, value in _STAYS_HERE.items()
-            if union.meta.get(key, value) != (stays := dag.meta.get(key, value))
-        ]
-        if union.active_branch != dag.active_branch or self._wanted(dag) != union.branches:
-            # Until the branches are put right, they are what they were here.
-            records += [
-                codec.pointing(name, node, name == dag.active_branch, seq)
-                for name, node in dag.branches.items()
-            ]
-            records.append(codec.pointing(dag.active_branch, dag.head, True, seq))
-        if not records:
-            return
-        encoded = [codec.encode({**one, "seq": seq + i}) for i, one in enumerate(records)]
-        if any(one.blobs for one in encoded):
-            raise StoreError("the rules of the session are too long for this; nothing was changed")
-        numbers = [segment.name.number for segment in loaded.segments]
-        journal = Journal(self._path, self._outside.files, max(numbers, default=-1) + 1)
-        journal.start(None, LOCAL, self._outside.new_tag())
-        try:
-            journal.append([(None, b"".join(one.line for one in encoded))])
-        finally:
-            journal.close()
-
-    def _wanted(self, dag: Dag) -> dict[str, str | None]:
-        arrived = (arrival.branch for arrival in self._arrivals)
-        return {**dag.branches, **dict(filter(None, arrived))}
-
-
-def _load_whole(session_id: str, path: str, repository: Repository) -> tuple[Folder, Loaded]:
-    """A session, of which everything is there and good."""
-    folder = Folder(path, repository)
-    if folder.in_git.unreadable:
-        raise StoreError(folder.in_git.unreadable)
-    loaded = load(session_id, folder)
-    if loaded.damages:
-        raise corrupt(session_id, path, loaded.damages)
-    return folder, loaded
-
-
-def _check_same_session(session_id: str, here: Folder, there: Folder) -> None:
-    ours, theirs = here.list_segments(), there.in_git.segments
-    shared = [path for path in theirs if path in ours]
-    if not shared:
-        raise StoreError(
-            f"session {session_id!r} there is another one that has the same id; nothing was changed"
-        )
-    for path in shared:
-        if here.read_segment(path) != there.read_segment(path):
-            raise StoreError(
-                f"{path} of session {session_id!r} is not the same there as here; "
-                "nothing was changed"
-            )
-
-
-def _union(session_id: str, ours: Loaded, theirs: Loaded) -> Dag:
-    """Both, folded together.
-
-    Raises:
-        CorruptRecord: they do not fit.
-    """
-    have = {path for _, path, _, _ in ours.records}
-    records = ours.records + [entry for entry in theirs.records if entry[1] not in have]
-    records.sort(key=lambda entry: entry[:3])
-    dag = Dag(session_id)
-    for _, path, offset, record in records:
-        try:
-            codec.fold(dag, record)  # its large values are back in it since it was loaded
-        except BadRecord as exc:
-            damage = Damage(path, offset, f"does not fit with what is here: {exc}")
-            raise corrupt(session_id, "what was pulled", [damage]) from exc
-    return dag
-
-
-def _tips_of_turns(records: Sequence[tuple[int, str, int, Record]]) -> Mapping[str, str]:
-    """The node that each turn left as the tip of its line."""
-    tips: dict[str, str] = {}
-    for _, _, _, record in sorted(records, key=lambda entry: entry[:3]):
-        if record["kind"] == "enter" and "head" in record:
-            turn_id = record["node"].get("metadata", {}).get("turn_id")
-            if isinstance(turn_id, str):
-                tips[turn_id] = record["node"]["id"]
-    return tips
-
-
-def _branch_of(
-    ref: str, tip: bytes, dag: Dag, commits: Commits, tips: Mapping[str, str]
-) -> tuple[str, str | None] | None:
-    """The branch of the journal that *ref* is, and where it ends; None: git's alone."""
-    name = ref.removeprefix(_HEADS)
-    numbered = _NUMBERED.fullmatch(name)
-    if name == ref or not (name in dag.branches or (numbered and numbered[1] in dag.branches)):
-        return None
-    with suppress(GraphError):
-        dag.check_branch(name)
-        newest = next((turn for turn in commits.turns(tip) if turn in tips), None)
-        head = dag.branches.get(name)
-        if head is not None and dag.nodes[head].turn_id == newest:
-            return name, head  # as the journal has it, which may be in the middle of a turn
-        return name, tips[newest] if newest is not None else None
-    return None
