@@ -261,7 +261,9 @@ class Service:
         Raises:
             UsageError, StoreError: see `store.interchange.import_path`; nothing was stored.
         """
-        return import_path(self.store, path, session_id)
+        done = import_path(self.store, path, session_id)
+        self._tell_created(done.session_id, self.get_session(done.session_id).title)
+        return done
 
     def fork_session(self, session_id: str, fork_id: str | None = None) -> str:
         """Make a session of all that is stored of another one by now, and return its id.
@@ -273,7 +275,9 @@ class Service:
             UsageError: *fork_id* is taken.
         """
         self._check_known(session_id)
-        return copy_session(self.store, session_id, fork_id).session_id
+        fork = copy_session(self.store, session_id, fork_id).session_id
+        self._tell_created(fork, self.get_session(fork).title)
+        return fork
 
     # -- attempts
 
@@ -450,7 +454,7 @@ class Service:
             self._attempt_host().checked(config)
         session_id = self.store.create_session(title=title, source="service", **meta)
         self._set_meta(session_id, config=dict(config or {}))  # and with it, it is on disk
-        self.bus.publish(session_id, "session.created", {"title": title})
+        self._tell_created(session_id, title)
         return session_id
 
     def archive(self, session_id: str) -> None:
@@ -510,6 +514,9 @@ class Service:
 
     def _live(self, session_id: str) -> AgentSession | None:
         return registry.live(self.store, session_id)
+
+    def _tell_created(self, session_id: str, title: str) -> None:
+        self.bus.publish(session_id, "session.created", {"title": title})
 
     def _check_known(self, session_id: str) -> None:
         if not self.store.exists(session_id):

@@ -187,6 +187,25 @@ def test_a_session_is_told_as_created_once_whoever_makes_it(service: Service) ->
     assert replayed[0].data == {"title": "one"}
 
 
+def test_sessions_that_come_in_or_are_forked_are_told_as_created(
+    store: SessionStore, service: Service, tmp_path: Path
+) -> None:
+    record(store, "one", "hello")
+    document = tmp_path / "one.json"
+    document.write_text(service.export("one", "json"))
+    with service.bus.subscribe() as events:
+        taken = service.import_session(document).session_id
+        fork = service.fork_session("one")
+        told = list(iter(lambda: events.get(0.0), None))
+
+    assert [(e.session_id, e.kind) for e in told] == [
+        (taken, "session.created"),
+        (fork, "session.created"),
+    ]
+    assert len({"one", taken, fork}) == 3
+    assert service.get_attempts(fork)[0].summary == "42"
+
+
 def test_upkeep_knows_what_this_process_has_open(
     store: SessionStore, service: Service, tmp_path: Path
 ) -> None:
