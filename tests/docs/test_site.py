@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from op_jupyter import Runtime, agentic_function, llm, session_context
+from op_jupyter.engine.function import AgenticFunction
+from op_jupyter.store.memory import MemoryStore
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
@@ -69,3 +73,15 @@ def test_every_command_of_the_pages_is_one_that_the_command_line_takes(
 def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["start.md", "concepts.md", "functions.md"])
+def test_the_agentic_functions_of_the_pages_can_be_called(page: str) -> None:
+    code = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+    shown = next(block for block in code if "@agentic_function" in block)
+    function = shown[shown.index("@agentic_function") :].split("\n\n\n")[0]
+    names = {"agentic_function": agentic_function, "llm": llm}
+    exec(function, names)  # the repository's own documentation
+    called = next(value for value in names.values() if isinstance(value, AgenticFunction))
+    with session_context(store=MemoryStore(), runtime=Runtime(call=lambda content: "Bern")):
+        assert called("x") == "Bern"
