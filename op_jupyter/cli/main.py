@@ -30,6 +30,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_closed()
     top = parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow, and reads the answer
         import argcomplete
@@ -44,9 +45,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return ExitCode.OK
+    except OSError as error:  # of stdout, as a rule: its disk is full, or its terminal is gone
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        _drop_output()
+        return ExitCode.FAILED
     return code
+
+
+def _open_closed() -> None:
+    """Somewhere to write to, where the process was started without (``>&-``)."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """What is not written yet goes nowhere; otherwise Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(args: argparse.Namespace) -> int:

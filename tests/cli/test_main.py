@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -147,6 +148,36 @@ def test_a_reader_that_has_seen_enough_is_no_error(session_id: str) -> None:
 
     assert process.returncode == 0
     assert said == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_one_line_and_no_output_at_all_is_fine(
+    session_id: str,
+) -> None:
+    code = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
+    ends = []
+    for where in (">/dev/full", ">&-", ">&- 2>&-"):
+        shell = ["sh", "-c", f'"$0" -c "$1" sessions {where}', sys.executable, code]
+        done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+        ends.append((done.returncode, done.stderr))
+    assert ends == [(1, "op-jupyter: [Errno 28] No space left on device\n"), (0, ""), (0, "")]
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", ["1", "10", "40", "200"])
+def test_an_id_is_whole_however_narrow_the_terminal_is(
+    session_id: str, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert main(["sessions"]) == 0
+    assert session_id in sys.stdout.getvalue()  # type: ignore[attr-defined]
 
 
 def test_help_loads_neither_a_store_nor_jupyter() -> None:
