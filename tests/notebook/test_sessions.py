@@ -354,6 +354,16 @@ def test_sessions_on_disk_are_searched(
     assert shell.says("%agent search nowhere") == "Nothing was found."
 
 
+def test_the_list_counts_the_turn_that_has_just_ended(
+    clean_environment: None, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    load(shell.ip, store=SessionStore(tmp_path / "sessions"), make_runtime=model.runtime)
+    for _ in range(3):  # what is stored for the list follows with the commit, a moment later
+        model.answers(reply("Hello"))
+        shell.value("%%agent --fresh\nHello")
+        assert ", 1 turn, " in shell.says("%agent sessions").splitlines()[0]
+
+
 def test_notes_across_sessions_are_offered_listed_and_forgotten(
     clean_environment: None, shell: Shell, model: Model, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -82,11 +83,17 @@ def _session_words(info: SessionInfo) -> str:
 )
 def sessions(notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the sessions there are."""
-    here = notebook.session.session_id
+    here = notebook.session
     listed = notebook.stored.list_sessions(args.limit)
     if not listed:
         return Said("There are no sessions yet; a %%agent cell makes the first.")
-    lines = [f"{'*' if info.id == here else ' '} {_session_words(info)}" for info in listed]
+    lines = [
+        # What is stored of the one that is open is behind until its turn has its commit.
+        f"* {_session_words(replace(info, turns=len(here.dag.turns)))}"
+        if info.id == here.session_id
+        else f"  {_session_words(info)}"
+        for info in listed
+    ]
     return Said("\n".join(lines))
 
 
