@@ -12,7 +12,7 @@ from shells import Model, Shell
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.engine.context import current_session
-from op_jupyter.errors import SessionLocked, UnknownSession
+from op_jupyter.errors import CorruptRecord, SessionLocked, UnknownSession
 from op_jupyter.notebook.extension import load, unload
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.store.memory import MemoryStore
@@ -263,6 +263,34 @@ def test_resume_auto_goes_on_by_itself(
     first = front.run("a", "One").session_id
     notebook = restart(front, store, talkative, resume="auto")
     assert notebook.session.session_id == first
+
+
+def test_resume_never_offers_nothing(
+    front: Front, shell: Shell, talkative: Model, store: MemoryStore
+) -> None:
+    load(shell.ip, store=store, make_runtime=talkative.runtime)
+    first = front.run("a", "One").session_id
+    notebook = restart(front, store, talkative, resume="never")
+    assert notebook.session.session_id != first
+    assert notebook.offered() is None
+
+
+@pytest.mark.parametrize("config", [{"resume": "auto"}, {"session": "named"}])
+def test_a_damaged_session_is_said_and_no_empty_one_takes_its_place(
+    front: Front, shell: Shell, talkative: Model, tmp_path: Path, config: dict[str, str]
+) -> None:
+    store: Any = SessionStore(tmp_path / "sessions")
+    load(shell.ip, store=store, make_runtime=talkative.runtime)
+    first = front.run("a", "One").session_id
+    (path,) = (tmp_path / "sessions" / first).glob("history/000/*-agent-*")
+    path.write_bytes(path.read_bytes().replace(b"One", b"Two"))
+    if "session" in config:
+        config = {"session": first}
+    restart(front, store, talkative, **config)
+    for _ in range(2):
+        assert isinstance(shell.error("%%agent\nAnd now?"), CorruptRecord)
+    assert [folder.name for folder in (tmp_path / "sessions").glob("nb-*")] == [first]
+    assert shell.value("1 + 1") == 2
 
 
 def test_a_configured_session_is_opened(

@@ -52,6 +52,11 @@ def test_it_is_an_ordinary_widget_with_a_constant_repr(page: Page) -> None:
     assert page._repr_mimebundle_()[0]["text/plain"] == "<agent turn: live where widgets are shown>"
 
 
+def test_it_stands_in_a_box_beside_other_widgets(page: Page) -> None:
+    box = ipywidgets.VBox([ipywidgets.Label("before"), page])
+    assert box.get_state()["children"][1] == f"IPY_MODEL_{page.model_id}"
+
+
 def test_every_render_is_answered_with_the_whole_turn(page: Page) -> None:
     page.attach()
     feed(page, stories.running())
