@@ -139,16 +139,16 @@ async def _wait(
     named = arguments.get("agent_id")
     chosen = agents.running if named is None else [agents.get(named)]
     timeout = float(min(arguments.get("timeout_seconds", WAIT_SECONDS), LONGEST_WAIT))
-    if not chosen and not agents.waiting:
+    if not chosen and not agents.mailbox.waiting:
         return _said("no sub-agent is working, and no message waits")
     # A message that is there already is worth a step at once.
-    there = named is None and agents.waiting > 0
+    there = named is None and agents.mailbox.waiting > 0
     if not there and not await agents.wait(chosen, timeout, mail=named is None):
         names = ", ".join(agent.id for agent in chosen)
         return _said(f"still working after {timeout:g} seconds: {names}", value={"timed_out": True})
     done = [agent.id for agent in chosen if not agent.running]
     told = f"done: {', '.join(done)}. " if done else ""
-    return _said(f"{told}{_messages(agents.waiting)}")
+    return _said(f"{told}{_messages(agents.mailbox.waiting)}")
 
 
 def _messages(count: int) -> str:
@@ -192,7 +192,7 @@ async def _interrupt(
     if not agents.interrupt(agent):
         return _said(f"{agent.id} does nothing; there is nothing to stop")
     await agent.ended.wait()
-    return _said(f"{agent.id} was stopped. {_messages(agents.waiting)}")
+    return _said(f"{agent.id} was stopped. {_messages(agents.mailbox.waiting)}")
 
 
 def _schema(required: Sequence[str], **properties: Mapping[str, Any]) -> dict[str, Any]:

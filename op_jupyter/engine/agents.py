@@ -1,9 +1,8 @@
-"""The sub-agents of one session, and the mailbox through which they answer.
+"""The sub-agents of one session.
 
 A sub-agent is a session of its own with the same loop.  Each task of one is a node of the
-parent's graph, stored before it starts; its end is stored there before anybody hears of it.  So
-the mailbox is no more than the ended tasks whose message the conversation does not hold yet, and
-the same after a restart: the message of a task has one id, and a graph takes an id once.
+parent's graph, stored before it starts; its end is stored there before anybody hears of it, which
+is through the mailbox (`engine.mailbox`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,15 +21,11 @@ from op_jupyter.core.agents import (
     AGENT_TOOLS,
     AT_ONCE,
     SUB_AGENT_CALLS,
-    AgentMessage,
     at_most,
-    message_end,
-    message_node_id,
-    message_of,
     node_end,
     too_long,
 )
-from op_jupyter.core.messages import TextBlock, block_to_json
+from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.turn import Outcome
@@ -40,6 +34,7 @@ from op_jupyter.engine import context
 from op_jupyter.engine.asking import HeadlessAsker
 from op_jupyter.engine.context import Place
 from op_jupyter.engine.live import KEEP_HEAD
+from op_jupyter.engine.mailbox import Mailbox, task_nodes
 from op_jupyter.engine.policy import ParentBounds
 from op_jupyter.engine.worktrees import worktree_section
 from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
@@ -98,8 +93,7 @@ class Agents:
     def __init__(self, session: AgentSession) -> None:
         self._session = session
         self._known: dict[str, Agent] | None = None
-        self._mailbox: deque[str] = deque()
-        self.arrived = asyncio.Event()
+        self.mailbox = Mailbox(session)
 
     # -- what there is
 
@@ -128,14 +122,8 @@ class Agents:
         """Read from the graph once: after a restart, that is where they are."""
         if self._known is None:
             self._known = {}
-            dag = self._session.dag
-            for node in dag:
-                told_by = node.metadata.get("agent_id")
-                if node.metadata.get("kind") != AGENT or not isinstance(told_by, str):
-                    continue
+            for node in task_nodes(self._session.dag):
                 self._note(node)
-                if node.status != "running" and message_node_id(node.id) not in dag.nodes:
-                    self._mailbox.append(node.id)
         return self._known
 
     def _note(self, node: Node) -> Agent | None:
@@ -350,82 +338,15 @@ class Agents:
                     "gen_ai.usage.output_tokens": usage.output_tokens,
                 },
             )
-            self._arrive(agent.run)
+            self.mailbox.arrive(agent.run)
         except OpenProgramError as error:
             log.warning("the end of %s could not be stored: %s", agent.run, error.message)
             # Not stored at all: not told; at the next opening it is one that was interrupted.
             if self._session.dag.node(agent.run).status != "running":
-                self._arrive(agent.run)
+                self.mailbox.arrive(agent.run)
         finally:
             agent.work, agent.doing = None, ""
             agent.ended.set()
-
-    # -- the mailbox
-
-    def _arrive(self, node_id: str) -> None:
-        self._all()
-        if node_id not in self._mailbox:
-            self._mailbox.append(node_id)
-        self.arrived.set()
-
-    def deliver(self, message: AgentMessage) -> bool:
-        """Store a message and put it into the mailbox; False when it was delivered before.
-
-        Raises:
-            UsageError: it is empty or too long.
-            StoreError: it could not be stored, and is not delivered.
-        """
-        if not message.text.strip():
-            raise EmptyInput("the message is empty")
-        if problem := too_long(message.text):
-            raise UsageError(problem)
-        if message.id in self._session.dag.nodes:
-            return False
-        status, output = message_end(message)
-        self._session.recorder.append(
-            Node(
-                id=message.id,
-                role="code",
-                name=message.sender,
-                output=output,
-                status=status,
-                predecessor=self._session.dag.head,
-                metadata={"kind": AGENT, "agent_id": message.sender, "label": clip(message.task)},
-            )
-        )
-        self._arrive(message.id)
-        return True
-
-    @property
-    def waiting(self) -> int:
-        """How many messages the conversation does not hold yet."""
-        self._all()
-        return len(self._mailbox)
-
-    def drain(self, turn_id: str) -> None:
-        """Store every message that has arrived as a part of the conversation, one by one.
-
-        Raises:
-            StoreError: one could not be stored; it and those after it stay in the mailbox.
-        """
-        self._all()
-        self.arrived.clear()
-        session = self._session
-        while self._mailbox:
-            message = message_of(session.dag.node(self._mailbox[0]))
-            session.recorder.append(
-                Node(
-                    id=message_node_id(message.id),
-                    role="user",
-                    name=message.sender,
-                    input=[block_to_json(TextBlock(message.render()))],
-                    status="completed",
-                    predecessor=session.dag.head,
-                    metadata={"turn_id": turn_id, "label": clip(message.text), "agent": True},
-                ),
-                advance_head=True,
-            )
-            self._mailbox.popleft()
 
     # -- waiting and stopping
 
@@ -436,7 +357,7 @@ class Agents:
         """
         if not agents or not all(agent.running for agent in agents):
             return True
-        events = [agent.ended for agent in agents] + ([self.arrived] if mail else [])
+        events = [agent.ended for agent in agents] + ([self.mailbox.arrived] if mail else [])
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             done, _ = await asyncio.wait(

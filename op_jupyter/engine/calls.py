@@ -16,7 +16,8 @@ from op_jupyter.core.prompt import FrameView
 from op_jupyter.engine import context, hooks
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.live import LiveTurn
-from op_jupyter.engine.session import AgentSession, status_of
+from op_jupyter.engine.outcomes import status_of
+from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.steps import Progress
 from op_jupyter.engine.turn_runner import end_metadata, failure_of
 from op_jupyter.errors import StoreError, TurnCancelled

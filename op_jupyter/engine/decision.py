@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, Unpack
 
-from op_jupyter.engine.runtime import AskOptions, Content, llm
+from op_jupyter.engine.call_options import AskOptions, Content
+from op_jupyter.engine.runtime import llm
 from op_jupyter.errors import UsageError
 
 Options: TypeAlias = Mapping[str, Any] | Sequence[str]

@@ -138,7 +138,7 @@ async def ask_permission(
         places=places_for(session),
     )
     asked = monotonic()
-    answer = await session.ask(env.turn, request, env.asker)
+    answer = await session.cards.ask(env.turn, request, env.asker, session.answer_timeout)
     _tell(env, request, answer)
     waited = round(monotonic() - asked, 3)
     permit = _by_person(env, tool, call, verdict, answer, arguments)
@@ -213,7 +213,7 @@ def _allowed(
 async def confirmed(session: AgentSession, turn: LiveTurn, request: PermissionRequest) -> bool:
     """Have the person confirm what a command of theirs is about to do; the answer is stored."""
     asked = monotonic()
-    answer = await session.ask(turn, request, session.asker)
+    answer = await session.cards.ask(turn, request, session.asker, session.answer_timeout)
     session.recorder.record_decision(
         {
             "turn_id": turn.id,

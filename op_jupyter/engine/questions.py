@@ -177,7 +177,7 @@ async def _answer(draft: _Draft, question: Question, call: Call) -> QuestionAnsw
         async with host_can_cancel(), limit:
             if handler is not None:
                 return await by_handler(handler, question)
-            async with call.frame.session.attention():
+            async with call.frame.session.cards.attention():
                 asker = call.frame.asker or call.frame.session.asker
                 return await asker.question(question, lambda said: draft.check(question, said))
     except TimeoutError:

@@ -12,11 +12,10 @@ import concurrent.futures
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from op_jupyter.core.messages import (
     Block,
-    ImageBlock,
     ModelDelta,
     ModelRequest,
     ResponseDone,
@@ -26,17 +25,27 @@ from op_jupyter.core.messages import (
 from op_jupyter.core.turn import MAX_MODEL_CALLS
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import context, loop, questions
+from op_jupyter.engine.call_options import (
+    AgentOptions,
+    AllAgentOptions,
+    AllAskOptions,
+    AllExecOptions,
+    AskOptions,
+    Content,
+    ExecOptions,
+    check_options,
+    to_blocks,
+)
 from op_jupyter.engine.calls import ambient_runtime, call_end, open_call, session_tools
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.exchanges import ProviderMemory
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of, settle, settle_async
 from op_jupyter.engine.responses import check_response
-from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry, is_whole
+from op_jupyter.engine.retry import RetryInfo, RetryPolicy, call_with_retry
 from op_jupyter.engine.steps import Plan, Progress, run_steps
 from op_jupyter.engine.tool_call import TurnEnd
 from op_jupyter.errors import (
     ConfigurationError,
-    EmptyInput,
     ProtocolError,
     ProviderError,
     ReplyInvalid,
@@ -48,53 +57,7 @@ from op_jupyter.providers.base import Provider
 from op_jupyter.tools.toolset import Toolset, toolset_of
 
 T = TypeVar("T")
-Content: TypeAlias = str | TextBlock | ImageBlock | Sequence[str | TextBlock | ImageBlock]
-"""What can be asked: text, an image, or several of them in order."""
-
 CLOSE_SECONDS: Final = 5.0
-
-
-class AskOptions(TypedDict, total=False):
-    """What `llm` and `agent` pass on; see `Runtime.async_exec`."""
-
-    model: str | None
-    system: str | None
-    timeout: float | None
-    max_retries: int | None
-    on_stream: Callable[[ModelDelta], None] | None
-
-
-class AgentOptions(AskOptions, total=False):
-    """What `agent` takes; *tools* None: the session's."""
-
-    tools: Sequence[Any] | Toolset | None
-    max_steps: int
-
-
-class ExecOptions(AskOptions, total=False):
-    """All options of `Runtime.async_exec`."""
-
-    tools: Sequence[Any] | Toolset
-    max_steps: int
-
-
-class _Formats(TypedDict, total=False):
-    """What makes the answer a value."""
-
-    response_format: Any
-    choices: Mapping[str, Any] | None
-
-
-class _AllAskOptions(AskOptions, _Formats, total=False):
-    """`AskOptions`, and what makes the answer a value."""
-
-
-class _AllAgentOptions(AgentOptions, _Formats, total=False):
-    """`AgentOptions`, and what makes the answer a value."""
-
-
-class _AllExecOptions(ExecOptions, _Formats, total=False):
-    """`ExecOptions`, and what makes the answer a value."""
 
 
 class Reply(str):
@@ -179,7 +142,7 @@ class Runtime:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[ExecOptions],
     ) -> Any: ...
-    def exec(self, content: Content, **options: Unpack[_AllExecOptions]) -> Any:
+    def exec(self, content: Content, **options: Unpack[AllExecOptions]) -> Any:
         """Ask and wait; see `async_exec`.  An interrupt cancels, is recorded, and goes on."""
         context.refuse_stray_thread()
         return settle(loop.run_sync(self._exec, content, **options))
@@ -199,7 +162,7 @@ class Runtime:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[ExecOptions],
     ) -> Any: ...
-    async def async_exec(self, content: Content, **options: Unpack[_AllExecOptions]) -> Any:
+    async def async_exec(self, content: Content, **options: Unpack[AllExecOptions]) -> Any:
         """Ask the model, let it use *tools*, and return its answer.
 
         Args:
@@ -247,7 +210,7 @@ class Runtime:
     ) -> Any:
         self._check_open()
         self._policy(timeout, max_retries)  # refused before anything is recorded
-        _check_options(max_steps, model, system, on_stream)
+        check_options(max_steps, model, system, on_stream)
         blocks = to_blocks(content)
         wanted = format_of(response_format, choices)
         toolset = tools if isinstance(tools, Toolset) else toolset_of(tools, trusted=True)
@@ -428,45 +391,6 @@ def _runtime_elsewhere(
     return Runtime(provider=provider, model=model, max_retries=max_retries, timeout=timeout)
 
 
-def _check_options(max_steps: int, model: Any, system: Any, on_stream: Any) -> None:
-    if not is_whole(max_steps, 1):
-        raise ConfigurationError(f"max_steps is {max_steps!r:.60}; give a whole number from 1 up")
-    for option, text in (("model", model), ("system", system)):
-        if not isinstance(text, str | None):
-            raise ConfigurationError(f"{option} is {text!r:.60}; give a text, or None")
-    if on_stream is not None and not callable(on_stream):
-        raise ConfigurationError(f"on_stream is {on_stream!r:.60}; give a function, or None")
-
-
-def to_blocks(content: Content) -> tuple[Block, ...]:
-    """*content* as blocks.
-
-    Raises:
-        EmptyInput: there is nothing in it.
-        TypeError: something that is neither text nor an image.
-    """
-    items = (content,) if isinstance(content, str | TextBlock | ImageBlock) else content
-    # Nothing else is walked through: of a table that gives the names of its columns.
-    if not isinstance(items, list | tuple):
-        raise TypeError(
-            f"the content is a {type(content).__name__}; pass text, image blocks, or a list of "
-            "them (a value as text: `str(value)`, or as an argument of an agentic function)"
-        )
-    blocks: list[Block] = []
-    for item in items:
-        if isinstance(item, str):
-            blocks.append(TextBlock(str(item)))
-        elif isinstance(item, TextBlock | ImageBlock):
-            blocks.append(item)
-        else:
-            raise TypeError(
-                f"content holds a {type(item).__name__}; pass text, image blocks, or a list of them"
-            )
-    if not any(not isinstance(b, TextBlock) or b.text.strip() for b in blocks):
-        raise EmptyInput("there is nothing to ask: the content is empty")
-    return tuple(blocks)
-
-
 async def _value(
     plan: Plan, blocks: tuple[Block, ...], progress: Progress, wanted: ReplyFormat
 ) -> Any:
@@ -522,7 +446,7 @@ class _Llm:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[AskOptions],
     ) -> Any: ...
-    def __call__(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
+    def __call__(self, content: Content, **options: Unpack[AllAskOptions]) -> Any:
         """Ask the ambient runtime and wait for the answer; options as in `Runtime.async_exec`."""
         context.refuse_stray_thread()
         return settle(loop.run_sync(self._ask, content, **options))
@@ -542,12 +466,12 @@ class _Llm:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[AskOptions],
     ) -> Any: ...
-    async def aio(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
+    async def aio(self, content: Content, **options: Unpack[AllAskOptions]) -> Any:
         """Ask the ambient runtime from async code."""
         context.refuse_stray_thread()
         return await settle_async(await loop.run_async(self._ask, content, **options))
 
-    async def _ask(self, content: Content, **options: Unpack[_AllAskOptions]) -> Any:
+    async def _ask(self, content: Content, **options: Unpack[AllAskOptions]) -> Any:
         with ambient_runtime() as runtime:
             return await runtime._exec(content, **options)
 
@@ -570,7 +494,7 @@ class _Agent:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> Any: ...
-    def __call__(self, content: Content, **options: Unpack[_AllAgentOptions]) -> Any:
+    def __call__(self, content: Content, **options: Unpack[AllAgentOptions]) -> Any:
         """Let the ambient runtime work on *content* with *tools* (None: the session's).
 
         Options as in `Runtime.async_exec`, which also says what is raised.
@@ -593,7 +517,7 @@ class _Agent:
         choices: Mapping[str, Any] | None = None,
         **options: Unpack[AgentOptions],
     ) -> Any: ...
-    async def aio(self, content: Content, **options: Unpack[_AllAgentOptions]) -> Any:
+    async def aio(self, content: Content, **options: Unpack[AllAgentOptions]) -> Any:
         """The same from async code."""
         context.refuse_stray_thread()
         return await settle_async(await loop.run_async(self._ask, content, **options))
@@ -604,7 +528,7 @@ class _Agent:
         *,
         tools: Sequence[Any] | Toolset | None = None,
         max_steps: int = MAX_MODEL_CALLS,
-        **options: Unpack[_AllAskOptions],
+        **options: Unpack[AllAskOptions],
     ) -> Any:
         given = session_tools() if tools is None else tools
         with ambient_runtime() as runtime:

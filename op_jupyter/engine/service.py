@@ -33,7 +33,8 @@ from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
 from op_jupyter.engine import loop, registry
-from op_jupyter.engine.session import AgentSession, stored_outcome
+from op_jupyter.engine.outcomes import stored_outcome
+from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.upkeep import Upkeep
 from op_jupyter.errors import (
     Busy,

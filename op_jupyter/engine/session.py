@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from op_jupyter.core.agents import AgentMessage
-from op_jupyter.core.compaction import is_summary, rewind_target
+from op_jupyter.core.compaction import rewind_target
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.messages import Block, TextBlock, message_from_json
+from op_jupyter.core.messages import Block, TextBlock
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
 from op_jupyter.core.rules import Rule
 from op_jupyter.core.skills import Skill, too_long
-from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome, Phase
+from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
 from op_jupyter.engine import context, loop
 from op_jupyter.engine.agents import Agent, Agents, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker
 from op_jupyter.engine.backups import Backups
+from op_jupyter.engine.cards import Cards
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.compaction import (
     CompactionStart,
@@ -37,7 +38,8 @@ from op_jupyter.engine.compaction import (
     finish_installation,
 )
 from op_jupyter.engine.context import Place
-from op_jupyter.engine.live import KEEP_HEAD, LiveTurn, PendingCard
+from op_jupyter.engine.live import KEEP_HEAD, LiveTurn
+from op_jupyter.engine.outcomes import status_of, stored_outcome
 from op_jupyter.engine.policy import Bounds
 from op_jupyter.engine.publisher import Listener, Publisher
 from op_jupyter.engine.recorded_asker import script_asker
@@ -52,7 +54,6 @@ from op_jupyter.errors import (
     ReloadRequired,
     SessionActive,
     SessionStateError,
-    TurnCancelled,
     TurnNotActive,
     UsageError,
 )
@@ -143,6 +144,7 @@ class AgentSession:
         protected: what else no tool may write: skill folders, the user's settings.
         trace: where spans of its calls go.
         agents: its sub-agents.
+        cards: what puts its cards up.
         home: where their sessions are kept; None: it can have none.
         bounds: what a sub-agent's session, or a worker's, may at most.
         on_policy: called, in any thread, when mode or rules have changed.
@@ -187,7 +189,7 @@ class AgentSession:
         self._last: LiveTurn | None = None
         self._reload_required = ""
         self._reopen: Callable[[], OpenSession] | None = None
-        self._cards: asyncio.Lock | None = None
+        self.cards = Cards()
         self._shared_turns: dict[str, int] = {}
         self._shared_lock = threading.Lock()
         if not store.status.read_only:
@@ -437,7 +439,7 @@ class AgentSession:
             UsageError: it is empty, or has 4,000 tokens or more.
             StoreError: it could not be stored, and is not delivered.
         """
-        return self.agents.deliver(message)
+        return self.agents.mailbox.deliver(message)
 
     def add_rule(self, kind: str, rule: str) -> None:
         """Add a rule to ``allow`` or ``deny``; kept with the session."""
@@ -589,55 +591,6 @@ class AgentSession:
             return self._calls[turn_id]
         raise TurnNotActive(f"turn {turn_id!r} of session {self.session_id!r} is not active")
 
-    # -- cards
-
-    def attention(self) -> asyncio.Lock:
-        """To be held while the person is asked: one thing at a time.  Background loop only."""
-        if self._cards is None:
-            self._cards = asyncio.Lock()
-        return self._cards
-
-    async def ask(
-        self, turn: LiveTurn, request: PermissionRequest, asker: Asker
-    ) -> PermissionAnswer:
-        """Put a card up, one at a time, and return the first answer that comes."""
-        async with self.attention():
-            loop = asyncio.get_running_loop()
-            card = turn.pending = PendingCard(request, loop.create_future())
-            before = turn.phase
-            turn.enter(Phase.WAITING_PERMISSION)
-            turn.publish(Update("permission_requested", request.to_json()))
-            asking = loop.create_task(asker.decide(request))
-            answer: PermissionAnswer | None = None
-            try:
-                await asyncio.wait(
-                    {card.answer, asking},
-                    timeout=self.answer_timeout,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                answer = self._answer(card, asking)
-                return answer
-            finally:
-                asking.add_done_callback(_note_end)
-                asking.cancel()
-                turn.pending = None
-                said = "cancelled" if answer is None else answer.answer
-                how = "" if answer is None else answer.how
-                resolved = {"id": request.id, "answer": said, "how": how}
-                turn.publish(Update("permission_resolved", resolved))
-                if answer is not None:
-                    turn.enter(before)
-
-    def _answer(
-        self, card: PendingCard, asking: asyncio.Task[PermissionAnswer]
-    ) -> PermissionAnswer:
-        if card.answer.done():
-            return card.answer.result()
-        if asking.done():
-            return _asked(asking)
-        late = f"denied: nobody answered within {self.answer_timeout:g} seconds"
-        return PermissionAnswer("deny_message", "timeout", message=late)
-
     # -- bare calls: short turns of their own, which may overlap
 
     def check_idle(self, what: str) -> None:
@@ -708,48 +661,6 @@ class AgentSession:
     def now(self) -> str:
         """The time, UTC, ISO 8601."""
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-
-
-def _asked(asking: asyncio.Task[PermissionAnswer]) -> PermissionAnswer:
-    """What was answered; a way to ask that broke is nobody who could answer.
-
-    Raises:
-        SessionStateError: it is not broken, but cannot work as things are.
-    """
-    error = asking.exception()
-    if error is None or isinstance(error, SessionStateError):
-        return asking.result()
-    why = f"denied: asking for permission failed with {type(error).__name__}: {error}"
-    return PermissionAnswer("deny_message", "policy", message=why)
-
-
-def _note_end(asking: asyncio.Task[PermissionAnswer]) -> None:
-    """Take note of how it ended: one that was called off may fail, and nobody has to know."""
-    if not asking.cancelled():
-        asking.exception()
-
-
-def status_of(error: BaseException | None) -> TurnStatus:
-    """The status of a turn that ended with *error*."""
-    if error is None:
-        return "completed"
-    cancelled = isinstance(error, TurnCancelled) or not isinstance(error, Exception)
-    return "cancelled" if cancelled else "failed"
-
-
-def stored_outcome(dag: Dag, turn: Turn) -> Outcome:
-    """The outcome of a turn that is over, from what is stored."""
-    failure = turn.failure or {}
-    if turn.status == "completed":
-        answer = dag.nodes.get(str(turn.metadata.get("answer")))
-        if answer is not None and is_summary(answer):
-            return Outcome("completed", text=str(answer.output))
-        said = answer.output if answer is not None and answer.role == "llm" else None
-        return Outcome("completed", text="" if said is None else message_from_json(said).text)
-    if turn.status == "cancelled":
-        return Outcome("cancelled", message="the turn was cancelled")
-    message = str(failure.get("message", f"the turn is {turn.status}"))
-    return Outcome("failed", code=failure.get("code", "actor_stopped"), message=message)
 
 
 def _random_id(kind: str) -> str:

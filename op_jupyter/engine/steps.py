@@ -192,7 +192,7 @@ async def _loop(plan: Plan, content: Sequence[Block], progress: Progress) -> Pro
         plan.enter(Phase.RUNNING_MODEL)
         # A provider that keeps the conversation takes prompts at the start of a turn alone.
         if plan.spine and (plan.exchange is None or step == first):
-            plan.session.agents.drain(plan.turn.id)
+            plan.session.agents.mailbox.drain(plan.turn.id)
         node, done = await _model_step(plan, added, own, progress)
         progress.node = node
         progress.add(done)

@@ -20,7 +20,8 @@ from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import clip
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.loop import run_sync
-from op_jupyter.engine.session import AgentSession, TurnStart, stored_outcome
+from op_jupyter.engine.outcomes import stored_outcome
+from op_jupyter.engine.session import AgentSession, TurnStart
 from op_jupyter.errors import Busy, EmptyInput, UsageError
 from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.background import BackgroundTurn

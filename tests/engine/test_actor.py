@@ -217,10 +217,12 @@ class Actor(RuleBasedStateMachine):
         running = {agent.id for agent in self.session.agents.running}
         if (named := waits[-1].input.get("agent_id")) is not None:
             return named in running
-        return bool(running) and self.waited_for <= running and not self.session.agents.waiting
+        return (
+            bool(running) and self.waited_for <= running and not self.session.agents.mailbox.waiting
+        )
 
     async def mailbox(self) -> int:
-        return self.session.agents.waiting
+        return self.session.agents.mailbox.waiting
 
     async def ended(self, turn_id: str) -> None:
         """Say it when a turn is over: its last update comes a moment before that."""

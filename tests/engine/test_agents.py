@@ -223,7 +223,7 @@ def test_three_work_at_once_and_a_fourth_has_to_wait(session: AgentSession) -> N
     assert texts(session)[4].count(": running") == 3
     gate.open()
     loop.run_sync(_all_done, session)
-    assert session.agents.waiting == 3
+    assert session.agents.mailbox.waiting == 3
     run(session, ScriptedProvider(reply("thanks")))
     assert sorted(text[-6:] for text in arrived(session)) == ["done 1", "done 2", "done 3"]
 
@@ -454,7 +454,7 @@ def test_a_result_that_was_stored_but_not_told_is_told_after_a_restart_once(
     ask(session, provider)
     gate.open()
     loop.run_sync(_all_done, session)
-    assert session.agents.waiting == 1
+    assert session.agents.mailbox.waiting == 1
     store.crash()
     registry.release(session)
     session = registry.acquire(store, "s1")
@@ -556,7 +556,7 @@ def test_a_message_that_cannot_be_delivered_changes_nothing(
 ) -> None:
     with pytest.raises(UsageError):
         loop.run_sync(session.deliver_agent_message, AgentMessage("m1", "watcher", text))
-    assert len(session.dag) == 0 and session.agents.waiting == 0
+    assert len(session.dag) == 0 and session.agents.mailbox.waiting == 0
 
 
 def test_a_message_that_cannot_be_stored_stays_in_the_mailbox(store: MemoryStore) -> None:
@@ -565,7 +565,7 @@ def test_a_message_that_cannot_be_stored_stays_in_the_mailbox(store: MemoryStore
     loop.run_sync(session.deliver_agent_message, AgentMessage("m1", "watcher", "red"))
     disk.left = 2  # the turn and the prompt are written, the message is not
     outcome = run(session, ScriptedProvider())
-    assert (outcome.code, session.agents.waiting) == ("persistence_error", 1)
+    assert (outcome.code, session.agents.mailbox.waiting) == ("persistence_error", 1)
     disk.left = 10**6
     assert run(session, ScriptedProvider(reply("ok"))).text == "ok"
     assert len(arrived(session)) == 1

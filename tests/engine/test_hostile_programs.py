@@ -31,9 +31,10 @@ from op_jupyter import (
     traced,
 )
 from op_jupyter.engine import loop
+from op_jupyter.engine.call_options import to_blocks
 from op_jupyter.engine.formats import Picked, settle_async
 from op_jupyter.engine.prompts import prompt_text
-from op_jupyter.engine.runtime import Runtime, to_blocks
+from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import (
     ConfigurationError,
     MapFailed,

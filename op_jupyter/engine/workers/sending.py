@@ -268,7 +268,9 @@ class Batch:
 
     async def _decide(self, request: PermissionRequest) -> PermissionAnswer:
         asker, session = self._asker(), self._session
-        answer = await session.ask(session.call_turn(self._turn_id), request, asker)
+        answer = await session.cards.ask(
+            session.call_turn(self._turn_id), request, asker, session.answer_timeout
+        )
         asker.answered(request, answer)
         as_shown = answer.arguments in (None, request.arguments)
         if answer.answer == "allow_session" and request.rule and as_shown:
@@ -279,7 +281,7 @@ class Batch:
         handler = hooks.ask_handler()
         if handler is not None:
             return await by_handler(handler, question)
-        async with self._session.attention():
+        async with self._session.cards.attention():
             return await self._asker().question(question, partial(_roughly, question))
 
 
