@@ -563,7 +563,7 @@ def test_a_message_that_cannot_be_stored_stays_in_the_mailbox(store: MemoryStore
     disk = FailingStore(store.open(store.create_session("s1")), 10**6)
     session = AgentSession(disk)  # type: ignore[arg-type]
     loop.run_sync(session.deliver_agent_message, AgentMessage("m1", "watcher", "red"))
-    disk.left = 2  # the turn and the prompt are written, the message is not
+    disk.left = 1  # the turn and its prompt are written, the message is not
     outcome = run(session, ScriptedProvider())
     assert (outcome.code, session.agents.mailbox.waiting) == ("persistence_error", 1)
     disk.left = 10**6
