@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class Shell:
     def end(self) -> None:
         """Close what the shell has open."""
         self.ip.history_manager.end_session()
-        self.ip.atexit_operations = lambda: None
+        # At the end of all tests it would collect garbage, once for each shell.
+        atexit.unregister(self.ip.atexit_operations)
         InteractiveShell.clear_instance()
 
     def _publish(self, data: Any = None, metadata: Any = None, **_: Any) -> None:
