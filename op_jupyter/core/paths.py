@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from pathlib import PurePath, PurePosixPath
 from typing import Final
 
@@ -148,6 +149,7 @@ _CREDENTIAL_ENDS: Final = (
 _PROTECTED_RUNS: Final = ((".agents", "skills"),)
 
 
+@lru_cache(maxsize=2048)  # of each path of a folder that is moved it is asked again and again
 def _tier_by_name(path: PurePath) -> Tier:
     parts = tuple(part.casefold() for part in path.parts)
     if _is_git_hook(parts) or _has_run(parts, _PROTECTED_RUNS):

@@ -274,6 +274,7 @@ class _Undoing:
     def _put_back(self) -> None:
         """Take away first, innermost first; then make, outermost first."""
         contents = {path: self._content(target) for path, target in self._due.items()}
+        there = self._rescue(contents)
         deepest_first = sorted(self._due, key=lambda path: len(path.parts), reverse=True)
         for path in deepest_first:
             target, now = self._due[path], self._now[path]
@@ -285,12 +286,29 @@ class _Undoing:
                 self._notes.append(f"{self._places.show(path)}: {left}")
         for path in reversed(deepest_first):
             target = self._due[path]
-            if target.kind != "absent":
+            if target.kind != "absent" and path not in there:
                 self._check(path, gone=True)
                 make(path, _writable(target), contents[path])
         for path in deepest_first:
             if self._due[path].kind == "folder":
                 make(path, self._due[path], b"")
+
+    def _rescue(self, contents: Mapping[Path, bytes]) -> set[Path]:
+        """Put what was not kept in place before anything is taken away: it is nowhere else.
+
+        Returns what is there then, the folders that were made for it included.
+        """
+        there: set[Path] = set()
+        for path, target in self._due.items():
+            if target.kind == "file" and not target.blob and self._now[path].kind == "absent":
+                self._check(path)
+                with suppress(ToolFailure):  # something that goes is in the way
+                    make(path, target, contents[path])
+                    there |= {each for each in (path, *path.parents) if self._was_absent(each)}
+        return there
+
+    def _was_absent(self, path: Path) -> bool:
+        return path in self._due and self._now[path].kind == "absent"
 
     def _check(self, path: Path, *, gone: bool = False) -> None:
         """Refuse when the file changed since it was asked about."""

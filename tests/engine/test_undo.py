@@ -475,6 +475,26 @@ def test_a_moved_secret_is_put_back_though_it_is_not_kept(
     assert (work / "conf" / "env.txt").read_text() == "TOKEN=hunter2"
 
 
+def test_an_undo_that_breaks_off_loses_no_secret_that_was_moved(
+    session: AgentSession, work: Path
+) -> None:
+    (work / "settings").mkdir()
+    (work / "settings" / ".env").write_text("TOKEN=hunter2")
+    moved = call("move_file", {"path": "settings/.env", "to": "far/away/env.txt"})
+    turn_id = do(session, moved, call("write_file", {"path": "z.txt", "text": "agent"}))
+
+    class Meanwhile(ScriptedAsker):
+        async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+            (work / "z.txt").write_text("mine")
+            return ALLOW
+
+    session.asker = Meanwhile()
+    with pytest.raises(UsageError, match=r"not everything was put back: z\.txt was changed"):
+        undo(session, turn_id, ask=True)
+    assert (work / "settings" / ".env").read_text() == "TOKEN=hunter2"
+    assert (work / "z.txt").read_text() == "mine"
+
+
 def test_a_folder_in_which_somebody_put_a_file_since_is_left_with_it(
     session: AgentSession, work: Path
 ) -> None:
