@@ -23,8 +23,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from op_jupyter.store.sessions import SessionStore
 
 TURN = 10  # nodes in a turn, and so in a commit
 BLOCK = 5  # turns between two looks at the clock
+HEAD = "| measure | median | 95 % interval | goal | |\n|---|---|---|---|---|"
 AT = "2026-01-01T00:00:00.000000+00:00"
 
 
@@ -202,6 +203,26 @@ class Result:
         return f"| {' | '.join(cells)} |"
 
 
+@dataclass(slots=True)
+class Table:
+    """All rows, as Markdown."""
+
+    results: list[Result] = field(default_factory=list)
+
+    def fill(self, results: Iterable[Result]) -> None:
+        """Take *results* as they come."""
+        self.results.extend(results)
+
+    @property
+    def missed(self) -> int:
+        """How many goals are missed by more than noise."""
+        return sum(result.verdict == "missed" for result in self.results)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([HEAD, *(result.row() for result in self.results)])
+
+
 def side_by_side(folder: Path, size: int, rounds: int) -> Iterator[Result]:
     """All contestants write *size* nodes, block by block, *rounds* times."""
     times: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
@@ -343,7 +364,7 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, Python {sys.version.split()[0]}\n"
     )
-    print("| measure | median | 95 % interval | goal | |\n|---|---|---|---|---|")
+    print(HEAD)
     missed = 0
     for result in measure(chosen.folder, sizes, chosen.rounds):
         print(result.row(), flush=True)

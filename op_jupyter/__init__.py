@@ -5,6 +5,7 @@ Importing this package is instant: every public name is loaded on first use.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,14 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext op_jupyter`: see `notebook.extension`."""
-    importlib.import_module("op_jupyter.notebook.extension").load_ipython_extension(shell)
+    collects = gc.isenabled()
+    gc.disable()  # modules are not garbage; to look for some is a good part of the time
+    try:
+        extension = importlib.import_module("op_jupyter.notebook.extension")
+        extension.load_ipython_extension(shell)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def unload_ipython_extension(shell: Any) -> None:

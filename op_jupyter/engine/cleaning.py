@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -37,8 +38,9 @@ class Cleaner:
         # this is done for everything that is stored or shown.
         self._raw: Mapping[Any, Any] = getattr(environ, "_data", environ)
         self._seen: Mapping[Any, Any] = {}
-        self._secrets: set[str] = set()
+        self._secrets: frozenset[str] = frozenset()
         self._cleaning = _Cleaning()
+        self._lock = threading.Lock()
 
     def json(self, value: T) -> T:
         """The JSON *value*, clean."""
@@ -50,7 +52,8 @@ class Cleaner:
 
     def _current(self) -> Redactor:
         if self._raw != self._seen:
-            seen = dict(self._raw)
-            self._secrets.update(secrets_of(dict(self._environ)))
-            self._cleaning, self._seen = _Cleaning(self._secrets), seen
+            with self._lock:  # calls in several threads of one worker share it
+                seen = dict(self._raw)
+                self._secrets |= set(secrets_of(dict(self._environ)))
+                self._cleaning, self._seen = _Cleaning(self._secrets), seen
         return self._cleaning

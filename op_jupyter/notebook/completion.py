@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.notebook.cell_flags import agent_cell
-from op_jupyter.notebook.commands import COMMANDS
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import Flag, flags_of
 from op_jupyter.providers.catalog import known_providers
@@ -20,6 +19,8 @@ _NODES: Final = 200
 
 def complete_line(notebook: Notebook, typed: str) -> list[str]:
     """What may stand at the end of a ``%agent`` line; *typed* reaches to the cursor."""
+    from op_jupyter.notebook.commands import COMMANDS  # not before somebody types one
+
     words, current = _split(typed)
     if not words:
         return list(COMMANDS)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.magic import no_var_expand
 
 from op_jupyter.notebook.background import BackgroundTurn
 from op_jupyter.notebook.cell_flags import agent_cell
-from op_jupyter.notebook.commands import Said, run_command
 from op_jupyter.notebook.display import put
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import HelpWanted, parse
@@ -32,7 +32,7 @@ class AgentMagic:
         try:
             args = parse(agent_cell, line)
         except HelpWanted as wanted:
-            _say(Said(str(wanted)))
+            _say(str(wanted))
             return None
         # On first use, with the tools and their schemas: loading the extension stays quick.
         from op_jupyter.notebook.cell import CellOptions, run_cell
@@ -46,11 +46,15 @@ class AgentMagic:
     @no_var_expand
     def line(self, line: str) -> None:
         """Sessions, history and permissions; `%agent help` lists what there is."""
+        # On first use as well: forty commands, and what they alone need.
+        from op_jupyter.notebook.commands import run_command
+
         try:
             said = run_command(self._notebook, line)
         except HelpWanted as wanted:
-            said = Said(str(wanted))
-        _say(said)
+            _say(str(wanted))
+        else:
+            _say(said.text, said.others, said.metadata)
 
     def _body(self, line: str, cell: str) -> str:
         """The prompt as it was typed: IPython adds a line end and takes ``>>>`` away.
@@ -70,5 +74,7 @@ def _call(line: str, cell: str) -> str:
     return f"get_ipython().run_cell_magic('agent', {line!r}, {cell!r})"
 
 
-def _say(said: Said) -> None:
-    put({"text/plain": said.text, **said.others}, metadata=said.metadata)
+def _say(
+    text: str, others: Mapping[str, str] | None = None, metadata: Mapping[str, Any] | None = None
+) -> None:
+    put({"text/plain": text, **(others or {})}, metadata=metadata or {})

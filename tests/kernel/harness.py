@@ -395,7 +395,16 @@ def running_kernel(
     ipykernel: str, cwd: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[Kernel]:
     """A kernel of the environment for *ipykernel*, gone afterwards."""
-    kernel = Kernel(interpreter(ipykernel), env or {}, cwd)
+    with running_kernel_of(interpreter(ipykernel), cwd, env) as kernel:
+        yield kernel
+
+
+@contextmanager
+def running_kernel_of(
+    python: Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> Iterator[Kernel]:
+    """A kernel of the environment that *python* belongs to, gone afterwards."""
+    kernel = Kernel(python, env or {}, cwd)
     try:
         yield kernel
     finally:

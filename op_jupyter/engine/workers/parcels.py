@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import Json
@@ -23,6 +23,8 @@ from op_jupyter.core.prompt import FrameView
 from op_jupyter.engine.policy import Policy
 from op_jupyter.errors import NotPortable, OpenProgramError
 from op_jupyter.tools.tracebacks import message_of
+
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def pack(what: str, value: Any) -> bytes:
     Raises:
         NotPortable: it cannot be pickled; the message says that of *what*.
     """
+    if type(value) in _PLAIN:
+        return pack_own(value)
     import cloudpickle  # only needed by who sends calls elsewhere
 
     try:
@@ -134,6 +138,14 @@ def pack(what: str, value: Any) -> bytes:
             "them in the function"
         ) from error
     return data
+
+
+def pack_own(value: Any) -> bytes:
+    """*value*, made of our own classes and of plain values, which needs no cloudpickle.
+
+    That looks at each class whether it has to travel too, which takes several times as long.
+    """
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def pack_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:

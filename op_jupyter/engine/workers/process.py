@@ -8,7 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from op_jupyter.engine.workers.parcels import pack, portable_error
+from op_jupyter.engine.workers.parcels import pack, pack_own, portable_error
 
 
 def serve(parent: Connection[Any, Any]) -> None:
@@ -21,7 +21,10 @@ def serve(parent: Connection[Any, Any]) -> None:
 
 def _answer(data: bytes) -> bytes:
     try:
-        return pack("what the call returned", (True, _run(data)))
+        value = _run(data)
+        if type(value) is bytes:  # what `run_order` returns
+            return pack_own((True, value))
+        return pack("what the call returned", (True, value))
     except BaseException as error:  # noqa: BLE001 -- foreign code; raised where it is waited for
         return pack("the error", (False, portable_error(error)))
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 from op_jupyter.core.graph import INTERRUPTED
@@ -26,6 +27,7 @@ from op_jupyter.core.questions import BadAnswer, Question, QuestionAnswer
 from op_jupyter.engine import context, loop
 from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker
 from op_jupyter.engine.calls import frame_runtime
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.context import Frame, SessionHandle
 from op_jupyter.engine.invocation import error_told
 from op_jupyter.engine.policy import PolicyBounds, policy_from_json
@@ -39,6 +41,7 @@ from op_jupyter.engine.workers.parcels import (
     Order,
     Outcome,
     pack,
+    pack_own,
     portable_error,
     unpack_surroundings,
 )
@@ -51,7 +54,7 @@ from op_jupyter.tools.summaries import to_json_value
 def run_order(data: bytes) -> bytes:
     """Run the call in *data*, a pickled `Order`, and return its pickled `Outcome`."""
     order: Order = pickle.loads(data)
-    return pack("the outcome", _Run(order).outcome())
+    return pack_own(_Run(order).outcome())
 
 
 class _Run:
@@ -122,7 +125,7 @@ class _Run:
 
     def _new_session(self) -> AgentSession:
         around = self._around
-        session = AgentSession(self._part)
+        session = AgentSession(self._part, cleaner=_cleaner())
         session.workspace = around.workspace
         session.store_path = around.store_path
         session.protected = around.protected
@@ -172,6 +175,12 @@ class _Run:
             yield
         finally:
             on_loop(_end, around.address, call_id)
+
+
+@cache
+def _cleaner() -> Cleaner:
+    """One for all calls of this process: it finds the secrets of the environment once."""
+    return Cleaner()
 
 
 def _begin(address: Address, call_id: str, call: _Run) -> None:
