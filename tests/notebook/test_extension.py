@@ -148,7 +148,7 @@ def test_a_named_settings_file_that_is_not_there_is_said(
 
 
 LOAD = """
-import sys
+import gc, sys
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 before = set(sys.modules)
@@ -157,14 +157,15 @@ new = {name.split(".")[0] for name in set(sys.modules) - before}
 unwanted = {"anthropic", "git", "ipywidgets", "anywidget", "jupyterlab", "httpx",
             "pandas", "numpy", "matplotlib", "claude_agent_sdk", "xllamacpp", "jsonschema",
             "jsonschema_rs"}
-print(sorted(new & unwanted))
+commands = [name for name in sys.modules if name.startswith("op_jupyter.notebook.commands")]
+print(sorted(new & unwanted), commands, gc.isenabled())
 """
 
 
-def test_loading_imports_no_provider_no_git_and_no_widgets(tmp_path: Path) -> None:
+def test_loading_imports_no_provider_no_git_no_widgets_and_no_command(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "PATH": "", "IPYTHONDIR": str(tmp_path / "ipython")}
     said = subprocess.run(
         [sys.executable, "-c", LOAD], env=env, cwd=tmp_path, capture_output=True, text=True
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout.split("\n")[-2] == "[]"
+    assert said.stdout.split("\n")[-2] == "[] [] True"
