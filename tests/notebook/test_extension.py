@@ -12,6 +12,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from shells import Model, Shell
 
+import op_jupyter
 from op_jupyter.engine import loop
 from op_jupyter.engine.context import current_session
 from op_jupyter.notebook.extension import (
@@ -163,7 +164,12 @@ print(sorted(new & unwanted), commands, gc.isenabled())
 
 
 def test_loading_imports_no_provider_no_git_no_widgets_and_no_command(tmp_path: Path) -> None:
-    env = {"HOME": str(tmp_path), "PATH": "", "IPYTHONDIR": str(tmp_path / "ipython")}
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": "",
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "PYTHONPATH": str(Path(op_jupyter.__file__).parents[1]),
+    }
     said = subprocess.run(
         [sys.executable, "-c", LOAD], env=env, cwd=tmp_path, capture_output=True, text=True
     )
