@@ -120,7 +120,7 @@ def shrink(request: ModelRequest, limit: int) -> Fitted:
 
 def cap_results(messages: Sequence[Message]) -> tuple[Message, ...]:
     """*messages* with every tool result held under `RESULT_TOKENS`."""
-    return tuple(_map_results(m, _capped) for m in messages)
+    return tuple([_map_results(m, _capped) for m in messages])
 
 
 def prune_results(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -246,8 +246,10 @@ def _shorten(message: Message, longest: int) -> Message:
 
 
 def _images(blocks: Sequence[Block]) -> list[ImageBlock]:
-    found = [b for b in blocks if isinstance(b, ImageBlock)]
+    found: list[ImageBlock] = []
     for block in blocks:
-        if isinstance(block, ToolResultBlock):
+        if isinstance(block, ImageBlock):
+            found.append(block)
+        elif isinstance(block, ToolResultBlock):
             found += [b for b in block.content if isinstance(b, ImageBlock)]
     return found

@@ -98,9 +98,21 @@ async def call_with_retry(
         ProviderError: the only attempt failed.
         ProviderTimeout: the first attempt ran into the policy's *timeout*.
     """
+    run = _Run(policy, on_retry, clock, random)
+    try:
+        return await run.try_once(attempt)
+    except ProviderError as error:
+        if not is_worth_another_attempt(error):
+            raise
+        failed = [error]
+
+    async def try_again() -> T:
+        if failed:  # tenacity is told of the first attempt only when it has something to do
+            raise failed.pop()
+        return await run.try_once(attempt)
+
     from tenacity import AsyncRetrying, retry_if_exception  # on first use: it loads slowly
 
-    run = _Run(policy, on_retry, clock, random)
     retrying = AsyncRetrying(
         retry=retry_if_exception(is_worth_another_attempt),
         wait=run.choose_wait,
@@ -110,7 +122,7 @@ async def call_with_retry(
         reraise=True,
     )
     try:
-        return await retrying(run.try_once, attempt)
+        return await retrying(try_again)
     except ProviderError as error:
         if len(run.lines) == 1:
             raise

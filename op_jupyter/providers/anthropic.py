@@ -222,7 +222,10 @@ class AnthropicProvider:
         async with aclosing(self._sdk.AsyncStream.raw_events(response)) as lines:
             while True:
                 try:
-                    async with asyncio.timeout(self._end_grace if assembly.is_complete else None):
+                    if assembly.is_complete:
+                        async with asyncio.timeout(self._end_grace):
+                            event = await anext(lines)
+                    else:
                         event = await anext(lines)
                 except StopAsyncIteration:
                     return

@@ -90,10 +90,11 @@ def _is_sendable_text(body: Mapping[str, Any]) -> bool:
 
 
 def _api_messages(messages: Sequence[Message], *, keep_thinking: bool) -> list[dict[str, Any]]:
-    kept = [
-        Message(m.role, tuple([b for b in m.content if _is_sendable(b, keep_thinking)]))
-        for m in messages
-    ]
+    kept: list[Message] = []
+    for message in messages:
+        content = tuple([b for b in message.content if _is_sendable(b, keep_thinking)])
+        whole = len(content) == len(message.content)
+        kept.append(message if whole else Message(message.role, content))
     return [
         {"role": m.role, "content": [_api_block(b) for b in m.content]}
         for m in merge_consecutive(kept)
@@ -112,6 +113,8 @@ def _is_sendable(block: Block, keep_thinking: bool) -> bool:
 
 def _api_block(block: Block) -> dict[str, Any]:
     match block:
+        case TextBlock():  # nearly all
+            return {"type": "text", "text": block.text}
         case ToolUseBlock():
             return {
                 "type": "tool_use",
