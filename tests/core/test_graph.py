@@ -144,3 +144,47 @@ def test_a_node_may_hang_on_one_that_comes_with_it(dag: Dag) -> None:
 @pytest.mark.parametrize("name", ["main", "fork-2", "idea_1", "a.b", "A", "_x"])
 def test_a_branch_may_have_any_name_that_git_takes(name: str) -> None:
     Dag("s").check_branch(name)
+
+
+def remembering() -> Dag:
+    dag = Dag("s")
+    dag.add(Node("a", "code", "f", status="completed", seq=1))
+    dag.add(Node("b", "llm", "m", caller="a", seq=2))
+    dag.add(Node("other", "code", "g", status="completed", seq=3))
+    dag.remember("story", dag.node("a"), dag.last_seq, "made of a")
+    return dag
+
+
+def test_what_was_made_of_a_node_is_recalled_until_what_it_executed_changes() -> None:
+    dag = remembering()
+    dag.fill("other", {"output": 1})
+    assert dag.recall("story", dag.node("a"), dag.last_seq) == "made of a"
+    assert dag.recall("another story", dag.node("a"), dag.last_seq) is None
+    dag.fill("b", {"status": "completed"})
+    assert dag.recall("story", dag.node("a"), dag.last_seq + 1) is None
+
+
+def test_what_was_made_is_not_recalled_for_a_seq_before_it_nor_after_a_new_child() -> None:
+    dag = remembering()
+    assert dag.recall("story", dag.node("a"), dag.last_seq - 1) is None
+    dag.add(Node("c", "llm", "m", caller="b", seq=4))
+    assert dag.recall("story", dag.node("a"), dag.last_seq) is None
+
+
+def test_what_was_made_before_an_end_that_came_along_is_not_recalled_after_it() -> None:
+    """A node that was recorded elsewhere arrives ended; a prompt of before did not see that."""
+    dag = Dag("s")
+    dag.add(Node("a", "code", "f", status="completed", seq=5, metadata={"done_seq": 9}))
+    dag.remember("story", dag.node("a"), 7, "it runs")
+    assert dag.recall("story", dag.node("a"), 9) is None
+
+
+def test_the_model_calls_of_one_loop_are_made_and_forgotten_as_one() -> None:
+    dag = Dag("s")
+    dag.add(Node("a", "llm", "m", status="completed", seq=1, metadata={"frame": "x"}))
+    dag.remember("story", dag.node("a"), 1, "one step")
+    dag.add(Node("b", "llm", "m", predecessor="a", seq=2, metadata={"frame": "x"}))
+    assert dag.recall("story", dag.node("a"), 2) is None
+    dag.remember("story", dag.node("a"), 2, "two steps")
+    dag.add(Node("c", "llm", "m", predecessor="a", seq=3, metadata={"frame": "y"}))
+    assert dag.recall("story", dag.node("a"), 3) == "two steps"
