@@ -30,7 +30,7 @@ from pathlib import Path
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn, TurnKind
-from op_jupyter.store.base import OpenSession
+from op_jupyter.store.base import Ended, Fill, OpenSession, Tip
 from op_jupyter.store.files import FileSystem
 from op_jupyter.store.git import load_git
 from op_jupyter.store.sessions import SessionStore
@@ -95,21 +95,32 @@ Say = Callable[[str, str], None]
 
 
 def take_turn(session: OpenSession, name: str, chance: random.Random, say: Say) -> None:
-    """A turn with some nodes, on this line or on another."""
+    """A turn with some nodes, on this line or on another; at times stored as one with them."""
     kind: TurnKind = chance.choice(["agent", "agent", "call"])
     base = chance.choice([session.dag.head, session.dag.head, any_node(session.dag, chance)])
-    session.begin_turn(Turn(name, kind=kind, base=base, subject=f"do {name}"))
-    for number in range(chance.randrange(1, 4)):
+    turn = Turn(name, kind=kind, base=base, subject=f"do {name}")
+    together, last = chance.random() < 0.5, chance.randrange(3)
+    if not together:
+        session.begin_turn(turn)
+    for number in range(last + 1):
         node_id = f"{name}.{number}"
         text = "x" * chance.choice([10, 1000, 20_000, 100_000])
         metadata = {"turn_id": name}
         node = Node(node_id, "llm", "model", input=text, predecessor=base, metadata=metadata)
-        session.append(node, advance_head=kind == "agent")
+        if together and number == 0:
+            session.write([turn, Tip(node) if kind == "agent" else node])
+        else:
+            session.append(node, advance_head=kind == "agent")
         say(node_id, "running")
         base = node_id if kind == "agent" else base
-        session.update(node_id, output=text, status="completed")
+        if together and number == last:
+            end = Fill(node_id, {"output": text, "status": "completed"})
+            session.write([end, Ended(name, "completed")])
+        else:
+            session.update(node_id, output=text, status="completed")
         say(node_id, "completed")
-    session.end_turn(name, "completed")
+    if not together:
+        session.end_turn(name, "completed")
     say(name, "ended")
     if chance.random() < 0.2:
         session.flush()
