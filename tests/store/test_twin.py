@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import OpenProgramError
-from op_jupyter.store.base import OpenSession
+from op_jupyter.store.base import Ended, Fill, OpenSession, Tip
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.contracts import picture
@@ -112,6 +113,16 @@ class Twins(RuleBasedStateMachine):
     @rule(turn_id=turn_ids, status=st.sampled_from(["completed", "failed", "running"]))
     def end_turn(self, turn_id: str, status: Any) -> None:
         self.both(lambda s: s.end_turn(turn_id, status, metadata={"steps": 1}))
+
+    @rule(turn=turns, node=nodes, advance=st.booleans())
+    def begin_turn_with(self, turn: Turn, node: Node, advance: bool) -> None:
+        inside = replace(node, metadata={**node.metadata, "turn_id": turn.id})
+        self.both(lambda session: session.write([turn, Tip(inside) if advance else inside]))
+
+    @rule(turn_id=turn_ids, name=names, output=values)
+    def end_turn_with(self, turn_id: str, name: str, output: Any) -> None:
+        end = Fill(name, {"output": output, "status": "completed"})
+        self.both(lambda session: session.write([end, Ended(turn_id, "completed")]))
 
     @rule(name=branches, at=maybe_names, activate=st.booleans())
     def branch(self, name: str, at: str | None, activate: bool) -> None:
