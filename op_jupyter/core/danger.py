@@ -58,6 +58,7 @@ class CodeReading:
 BUILT_CODE: Final = "runs code that is built while it runs"
 BUILT_NAME: Final = "picks what to call by a name that is built while it runs"
 ENDS_KERNEL: Final = "ends the kernel"
+CHANGES_AGENT: Final = "gives the agent commands, which can change what it may do"
 TOO_DEEP: Final = "is nested too deeply to be checked"
 TOO_LONG: Final = "is too long to be checked"
 
@@ -279,6 +280,8 @@ class _Reader(ast.NodeVisitor):
             self._touch(call, line.split()[-1] if line.split() else None, write=True)
         elif magic in ("time", "timeit", "prun", "capture"):
             self._nested(call, body or line)
+        elif magic == "agent" or (magic == "config" and "AgentMagics" in line):
+            self._danger(call, CHANGES_AGENT)
 
     # -- files
 

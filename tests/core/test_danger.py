@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from op_jupyter.core.danger import (
     BUILT_CODE,
     BUILT_NAME,
+    CHANGES_AGENT,
     ENDS_KERNEL,
     LONGEST_CODE,
     TOO_DEEP,
@@ -134,6 +135,8 @@ def test_ordinary_code_is_not_called_dangerous(code: str) -> None:
         ("import os; getattr(os, name)('x')", BUILT_NAME),
         ("__import__(name)", BUILT_NAME),
         ("exit()", ENDS_KERNEL),
+        ("get_ipython().run_line_magic('agent', 'allow shell(*)')", CHANGES_AGENT),
+        ("get_ipython().run_line_magic('config', 'AgentMagics.mode = \"auto\"')", CHANGES_AGENT),
         ("import os; os._exit(1)", ENDS_KERNEL),
         ("import os; os.system('unclosed \"quote')", UNREADABLE),
     ],
