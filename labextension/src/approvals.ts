@@ -9,6 +9,7 @@ import { MessageLoop } from '@lumino/messaging';
 
 import { announcement } from '../../op_jupyter/views/static/card.js';
 import { oneLine } from '../../op_jupyter/views/static/text.js';
+import { keepFocus } from './focus';
 import type { Card, Question } from './link';
 import type { Notebooks, OpenNotebook } from './notebooks';
 import { Review } from './review';
@@ -16,7 +17,6 @@ import type { Settings } from './settings';
 import { list, record, text } from './turn';
 
 const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
-const FRAMES = 20;
 const MARK = 'op-waits';
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
 const FIRST_FIELD = 'input, textarea, select, .opv-btn.opv-safe';
@@ -64,7 +64,7 @@ export class Approvals {
     requestAnimationFrame(() => {
       const shown = cardElement(notebook, wanted);
       if (shown) {
-        keepFocus(() => shown, focusCard, FRAMES);
+        keepFocus(() => shown, focusCard);
       } else {
         this.open(notebook, wanted); // its cell is not drawn, or its output was cleared
       }
@@ -84,7 +84,7 @@ export class Approvals {
       content.activeCellIndex = index;
       await content.scrollToItem(index); // draws it, where only cells in sight are drawn
     }
-    requestAnimationFrame(() => keepFocus(() => formElement(notebook, question), focusForm, FRAMES));
+    requestAnimationFrame(() => keepFocus(() => formElement(notebook, question), focusForm));
   }
 
   /** The card in a dialog, in full, for where its cell cannot be seen. */
@@ -177,21 +177,6 @@ export class Approvals {
       document.title = text + document.title.replace(/^\(\d+\) /, '');
       this.pageTitle = text;
     }
-  }
-}
-
-/** A notebook that comes to the front takes the focus back for a few frames. */
-function keepFocus(
-  find: () => HTMLElement | null,
-  focus: (element: HTMLElement) => void,
-  frames: number
-): void {
-  const element = find();
-  if (element?.isConnected && !element.contains(document.activeElement)) {
-    focus(element);
-  }
-  if (frames > 0) {
-    requestAnimationFrame(() => keepFocus(find, focus, frames - 1));
   }
 }
 

@@ -5,6 +5,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 
 import { visible } from '../../op_jupyter/views/static/text.js';
 import type { Format, SessionInfo, SessionsApi } from './api';
+import { keepFocus } from './focus';
 import type { Notebooks } from './notebooks';
 import { SessionsPanel } from './panel';
 import { insertResume } from './resume';
@@ -47,6 +48,7 @@ export class Desk {
 
   show(): void {
     this.app.shell.activateById(this.panel.id);
+    keepFocus(() => this.panel.node, () => this.panel.takeFocus());
   }
 
   /** Show a session in the sidebar. */
@@ -66,6 +68,8 @@ export class Desk {
       this.app.shell.add(view, this.hasMainArea ? 'main' : 'down');
     }
     this.app.shell.activateById(view.id);
+    const { graph, node } = view;
+    keepFocus(() => node, () => graph.scroller.focus());
     await view.refresh();
   }
 

@@ -11,18 +11,6 @@ class SavedDetails extends DetailsPanel {
     super(graph, { ask: null, act: null });
   }
 
-  /** Tokens and times are not saved, so that a rerun of the notebook gives the same file. */
-  override facts(): HTMLElement {
-    const facts: HTMLElement = super.facts();
-    for (const term of facts.querySelectorAll('dt')) {
-      if (term.textContent === 'Tokens' || term.textContent === 'Time') {
-        term.nextElementSibling?.remove();
-        term.remove();
-      }
-    }
-    return facts;
-  }
-
   /** No buttons: a saved node has no id that means something elsewhere, and no kernel to act. */
   override buttons(): never[] {
     return [];

@@ -8,6 +8,7 @@ import { icon } from '../../op_jupyter/views/static/icons.js';
 import { count } from '../../op_jupyter/views/static/text.js';
 import { lookOf } from '../../op_jupyter/views/static/words.js';
 import { type Format, FORMATS, type SessionInfo } from './api';
+import { keepShortcuts } from './focus';
 import { sessionsIcon } from './icons';
 import type { Sessions } from './sessions';
 import { day } from './words';
@@ -59,6 +60,7 @@ export class SessionsPanel extends Widget {
       this.entries,
       this.more
     );
+    keepShortcuts(this.node);
     this.entries.addEventListener('keydown', event => this.key(event));
     sessions.changed.connect(() => this.draw());
     this.draw();
@@ -79,12 +81,17 @@ export class SessionsPanel extends Widget {
     this.entryOf(id)?.focus();
   }
 
+  /** Put the focus on the entry that is open, or into the search. */
+  takeFocus(): void {
+    (this.entryOf(this.opened) ?? this.search).focus();
+  }
+
   protected override onAfterShow(_message: Message): void {
     void this.sessions.refresh();
   }
 
   protected override onActivateRequest(_message: Message): void {
-    (this.entryOf(this.opened) ?? this.search).focus();
+    this.takeFocus();
   }
 
   private searchSoon(): void {
@@ -173,8 +180,8 @@ export class SessionsPanel extends Widget {
       ),
       h(
         'div',
-        { class: 'op-buttons', role: 'group', 'aria-label': 'Export as' },
-        h('span', { class: 'opv-muted', 'aria-hidden': 'true' }, 'Export'),
+        { class: 'op-exports', role: 'group', 'aria-label': 'Export as' },
+        h('span', { class: 'opv-muted', 'aria-hidden': 'true' }, 'Export as'),
         (Object.keys(FORMATS) as Format[]).map(format =>
           h(
             'button',

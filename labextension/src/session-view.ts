@@ -8,6 +8,7 @@ import { GraphView } from '../../op_jupyter/views/static/graph.js';
 import { icon } from '../../op_jupyter/views/static/icons.js';
 import { lookOf } from '../../op_jupyter/views/static/words.js';
 import type { SessionsApi } from './api';
+import { keepShortcuts } from './focus';
 import { sessionsIcon } from './icons';
 import { readSession, type StoredSession, type StoredTurn } from './session-data';
 import { day } from './words';
@@ -16,7 +17,7 @@ export class SessionView extends Widget {
   private readonly head: HTMLElement = h('header', { class: 'op-head' });
   private readonly problem: HTMLElement = h('p', { class: 'op-problem', role: 'status' });
   private readonly turns: HTMLElement = h('ol', { class: 'op-turns', 'aria-label': 'Turns' });
-  private readonly graph: GraphView;
+  readonly graph: GraphView;
   private readonly details: DetailsPanel;
   private session: StoredSession | null = null;
 
@@ -37,6 +38,7 @@ export class SessionView extends Widget {
       act: () => undefined
     });
     this.graph.scroller.setAttribute('aria-label', 'Graph of the session, oldest first');
+    keepShortcuts(this.node);
     this.node.append(
       h(
         'section',
@@ -77,7 +79,7 @@ export class SessionView extends Widget {
     this.title.label = session.title || session.id;
     replace(
       this.head,
-      h('h2', {}, session.title || 'Untitled session'),
+      h('h3', {}, session.title || 'Untitled session'),
       h('p', { class: 'opv-muted' }, h('code', {}, session.id), ` · ${session.summary}`)
     );
     replace(

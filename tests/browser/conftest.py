@@ -65,9 +65,16 @@ def pages(server: JupyterServer, browser: Browser) -> Iterator[Pages]:
     shared.close()
 
 
+@pytest.fixture(scope="package")
+def pictures(request: pytest.FixtureRequest) -> Path:
+    """Where pictures are kept: `.pytest_cache/d/pictures`."""
+    return Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
+
+
 @pytest.fixture
 def desk(
     request: pytest.FixtureRequest,
+    pictures: Path,
     server: JupyterServer,
     browser: Browser,
     service: FakeMessages,
@@ -75,7 +82,6 @@ def desk(
 ) -> Iterator[Desk]:
     """A place for one scenario; pictures of its end are kept, page errors fail it."""
     service.reset()
-    pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
     desk = Desk(server, browser, service, pictures, pages)
     yield desk
     name = re.sub(r"\W+", "-", request.node.name).strip("-")

@@ -189,6 +189,16 @@ class Desk:
         yield page
         page.close(run_before_unload=False)
 
+    @contextmanager
+    def without_extension(self) -> Iterator[None]:
+        """Pages that open meanwhile have the lab extension disabled."""
+        file = self.server.folder / ".tree" / "etc" / "jupyter" / "labconfig" / "page_config.json"
+        before = file.read_text()
+        disabled = {"disabledExtensions": {"op-jupyter-labextension": True}}
+        file.write_text(json.dumps({**json.loads(before), **disabled}))
+        yield
+        file.write_text(before)
+
     def picture(self, page: NotebookPage, name: str) -> None:
         """Keep a picture of the page."""
         page.screenshot(self.pictures / f"{name}-{self.server.app}.png")

@@ -5,24 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from playwright.sync_api import Browser, ElementHandle, Locator, expect
 from server.conftest import make_session
 from support.jupyter_tree import LABEXTENSION
+from views.looks import violations
 
 from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
 from op_jupyter import SessionStore
 from op_jupyter.cli.jupyter_server import JupyterServer
 from op_jupyter.cli.notebook_page import NotebookPage
+from op_jupyter.engine.service import SUB_AGENT
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text, tool
 
 MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic="mean")])
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
 ASK = "from openprogram import ask\nprint(ask('Which <b>colour</b>?', ['red', 'blue']))"
-LOADING, DEFINING, ASKING, CALLS, QUESTIONING = range(5)
+LOADING, DEFINING, UNLOADING, ASKING, CALLS, QUESTIONING = range(6)
+LIST = "/openprogram/sessions?"
 BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
+LOOKING_AWAY = """hidden => {
+  Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""  # a browser without windows has no page that is out of sight
+FAST_MS = 1000  # how often the list is read anew where the setting says: each second
 READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
 LAB = pytest.mark.parametrize("server", ["lab"], indirect=True, scope="package")
@@ -39,6 +48,7 @@ def store(server: JupyterServer) -> SessionStore:
         "s-trash": "Throw me away",
     }.items():
         make_session(store, name, prompt)
+    make_session(store, "s-agent", "Work for another", source=SUB_AGENT)
     return store
 
 
@@ -47,7 +57,9 @@ def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iter
     """One page for all tests of a server: a notebook that has the extension loaded."""
     if not (LABEXTENSION / "schemas").is_dir():
         pytest.skip("the lab extension is not built: python3 tests/support/prepare.py labextension")
-    write_notebook(server.folder / "work.ipynb", [LOAD, FUNCTION, QUESTION, "print(calls)", ASK])
+    unload = "%unload_ext openprogram"
+    cells = [LOAD, FUNCTION, unload, QUESTION, "print(calls)", ASK]
+    write_notebook(server.folder / "work.ipynb", cells)
     page = NotebookPage(browser, server, "work.ipynb")
     page.run(LOADING)
     page.run(DEFINING)
@@ -58,7 +70,7 @@ def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iter
 
 @pytest.fixture
 def page(
-    request: pytest.FixtureRequest, opened: NotebookPage, service: FakeMessages
+    request: pytest.FixtureRequest, opened: NotebookPage, service: FakeMessages, pictures: Path
 ) -> Iterator[NotebookPage]:
     """That page, the notebook in front and the sidebar open; a picture of its end is kept."""
     service.reset()
@@ -71,7 +83,6 @@ def page(
     for unfolded in sidebar(opened).locator('.op-entry[aria-expanded="true"]').all():
         unfolded.click()
     yield opened
-    pictures = Path(str(request.config.cache.mkdir("pictures")))  # type: ignore[union-attr]
     opened.screenshot(pictures / f"extension-{request.node.originalname}.png")
 
 
@@ -166,6 +177,61 @@ def test_sessions_are_searched_and_looked_at_by_keyboard(page: NotebookPage) -> 
 
 
 @LAB
+def test_the_sidebar_needs_no_mouse_and_loses_no_focus(page: NotebookPage) -> None:
+    keyboard, focused = page.page.keyboard, page.page.locator(":focus")
+    run_command(page, "Show Sessions")
+    expect(sidebar(page).get_by_role("searchbox")).to_be_focused()
+    keyboard.press("Shift+Tab")
+    expect(focused).to_have_text("Refresh")
+    keyboard.press("Tab")
+    keyboard.press("Tab")
+    keyboard.press("Home")
+    first = focused.evaluate("entry => entry.parentElement.dataset.id")
+    keyboard.press("ArrowDown")
+    second = focused.evaluate("entry => entry.parentElement.dataset.id")
+    assert first != second
+    keyboard.press("Space")
+    expect(entry(page, second)).to_have_attribute("aria-expanded", "true")
+    for name in ("Open graph", "Resume in notebook", "Copy id", "Delete…"):
+        keyboard.press("Tab")
+        expect(focused).to_have_text(name)
+    keyboard.press("Enter")
+    expect(page.page.locator(".jp-Dialog")).to_contain_text(second)
+    keyboard.press("Escape")
+    expect(focused).to_have_text("Delete…")
+    keyboard.press("ArrowUp")
+    assert focused.evaluate("entry => entry.parentElement.dataset.id") == first
+
+
+@LAB
+def test_sidebar_and_graph_can_be_read_in_light_dark_and_narrow(
+    page: NotebookPage, pictures: Path
+) -> None:
+    open_entry(page, "s-first")
+    sidebar(page).get_by_role("button", name="Open graph").click()
+    view = page.page.locator("#op-session-s-first")
+    expect(view.get_by_role("option")).to_have_count(3)
+    expect(page.page.locator(".lm-TabBar-tab.lm-mod-current", has_text="Count the")).to_be_visible()
+    wrong = []
+    for theme in ("Dark", "Light"):
+        run_command(page, f"Use Theme: JupyterLab {theme}")
+        is_light = str(theme == "Light").lower()
+        expect(page.page.locator("body")).to_have_attribute("data-jp-theme-light", is_light)
+        expect(page.page.locator("#jupyterlab-splash")).to_have_count(0)
+        page.screenshot(pictures / f"extension-{theme.lower()}.png")
+        for part in ("#op-sessions", "#op-session-s-first", ".op-status"):
+            wrong += [f"{theme}: {each}" for each in violations(page.page, part)]
+    assert wrong == [], "\n".join(wrong)
+    page.page.set_viewport_size({"width": 720, "height": 900})
+    details = view.locator(".opv-details")
+    expect(details).to_be_visible()
+    page.screenshot(pictures / "extension-narrow.png")
+    widths = [each.evaluate("e => e.getBoundingClientRect().width") for each in (view, details)]
+    page.page.set_viewport_size({"width": 1280, "height": 1000})
+    assert widths[1] > 0.9 * widths[0]  # below the graph, and as wide
+
+
+@LAB
 def test_an_answer_is_found_and_its_session_exported(page: NotebookPage) -> None:
     search = sidebar(page).get_by_role("searchbox", name="Search sessions")
     search.fill("</script> it is")
@@ -184,7 +250,7 @@ def test_hostile_titles_stay_text(page: NotebookPage) -> None:
     open_entry(page, "s-hostile")
     sidebar(page).get_by_role("button", name="Open graph").click()
 
-    expect(page.page.locator("#op-session-s-hostile h2")).to_contain_text("[U+202E]<img")
+    expect(page.page.locator("#op-session-s-hostile h3")).to_contain_text("[U+202E]<img")
     assert page.page.evaluate("window.pwned") is None
 
 
@@ -229,11 +295,15 @@ def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     page.page.get_by_role("button", name="Move to trash").click()
     refusal = page.page.locator(".Toastify__toast", has_text="open for writing")
     refusal.get_by_role("button", name="Hide notification").click()
+    page.select(CALLS + 1)  # the other tests count on the cells that were there
+    page.page.keyboard.press("d")
+    page.page.keyboard.press("d")
+    expect(page.page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before)
 
 
 @LAB
 def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
-    page: NotebookPage, service: FakeMessages
+    page: NotebookPage, service: FakeMessages, pictures: Path
 ) -> None:
     service.script(MEAN, ANSWER)
     turn = ask(page)
@@ -248,6 +318,10 @@ def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
     review = page.page.get_by_role("dialog", name="Approval in work.ipynb")
     expect(review).to_contain_text('"column": "body_mass_g"')
     expect(review.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    page.screenshot(pictures / "extension-review.png")
+    assert violations(page.page, ".op-review") == []
+    card = review.locator(".opv-card")  # the live view's own sheet came later, and weighs less
+    assert card.evaluate("card => getComputedStyle(card).marginLeft") == "12px"
     review.get_by_role("button", name="Allow once").click()
 
     expect(review).to_have_count(0)
@@ -255,6 +329,85 @@ def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
     expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
     notebook_tab(page).click()
     expect(turn.saved).to_contain_text("4201.75")
+
+
+@LAB
+def test_each_setting_has_its_effect(page: NotebookPage, service: FakeMessages) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    run_command(page, "Settings Editor")
+    page.page.locator(".jp-PluginList-entry", has_text="OpenProgram").click()
+
+    def setting(name: str) -> Locator:
+        return page.page.locator(f'.jp-SettingsPanel [id$="labextension:plugin_{name}"]:visible')
+
+    expect(notice(page)).to_have_count(1)  # the settings hide the notebook
+    setting("notify").select_option("never")
+    expect(notice(page)).to_have_count(0)
+    expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
+    setting("badge").uncheck()
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    expect(page.page.locator(".op-status")).to_be_visible()
+    setting("statusItem").uncheck()
+    expect(page.page.locator(".op-status")).to_be_hidden()
+    expect(entry(page, "s-agent")).to_have_count(0)
+    setting("subAgents").check()
+    expect(entry(page, "s-agent")).to_be_visible()
+
+    looks: list[float] = []
+    page.page.on("request", lambda asked: looks.append(monotonic()) if LIST in asked.url else None)
+    setting("refreshSeconds").fill("1")
+    for _ in range(3):
+        page.page.wait_for_event("request", lambda asked: LIST in asked.url)
+    assert looks[-1] - looks[-2] < 2.5
+    with page.page.expect_response(lambda answer: LIST in answer.url):
+        setting("refreshSeconds").fill("0")
+    looks.clear()
+    page.page.wait_for_timeout(2.5 * FAST_MS)
+    assert len(looks) <= 1  # one may have been on its way
+
+    setting("notify").select_option("always")
+    notebook_tab(page).click()
+    expect(notice(page)).to_have_count(1)
+    page.page.locator(".lm-TabBar-tab", has_text="Settings").first.click()
+    page.page.get_by_role("button", name="Restore to Defaults").click()
+    page.page.locator(".lm-TabBar-tab", has_text="Settings").locator(
+        ".lm-TabBar-tabCloseIcon"
+    ).click()
+    notebook_tab(page).click()
+    expect(notice(page)).to_have_count(0)
+    expect(page.page.locator(".op-status")).to_be_visible()
+    turn.deny()
+    expect(turn.card).to_have_count(0)
+
+
+@LAB
+def test_two_pages_on_one_kernel_both_know_of_the_card_and_one_answer_is_enough(
+    page: NotebookPage, browser: Browser, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    page.save()
+    other = browser.new_page(viewport={"width": 1280, "height": 1000})
+    other.goto(page.server.page(page.notebook))
+    tab = other.locator('.lm-TabBar-tab[data-op-waits="1"]', has_text="work.ipynb")
+    expect(tab).to_be_visible()
+    expect(other).not_to_have_title(re.compile(r"^\(1\) "))
+    other.evaluate(LOOKING_AWAY, True)
+    expect(other).to_have_title(re.compile(r"^\(1\) "))
+    told = other.locator(".Toastify__toast", has_text="Approval needed")
+    told.get_by_role("button", name="Review…").click()
+    other.evaluate(LOOKING_AWAY, False)
+    expect(other).not_to_have_title(re.compile(r"^\(1\) "))
+    expect(turn.card).to_be_visible()
+    other.get_by_role("dialog").get_by_role("button", name="Allow once").click()
+
+    expect(turn.card).to_have_count(0)
+    expect(turn.saved).to_contain_text("4201.75")
+    expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
+    expect(other.get_by_role("dialog")).to_have_count(0)
+    expect(tab).to_have_count(0)
+    other.close(run_before_unload=False)
 
 
 @LAB
@@ -343,6 +496,12 @@ def test_after_a_restart_nothing_waits_and_the_line_is_there_again(
     page.run(LOADING)
     expect(page.page.locator(".op-status")).to_be_visible()
     assert page.page.locator(".op-status").inner_text() != before
+    page.run(DEFINING)
+    page.run(UNLOADING)
+    expect(page.page.locator(".op-status")).to_be_hidden()
+    expect(sidebar(page).locator(".op-here")).to_have_count(0)
+    page.run(LOADING)
+    expect(page.page.locator(".op-status")).to_be_visible()
     page.run(DEFINING)
 
 

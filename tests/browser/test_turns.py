@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+import nbformat
 import pytest
+from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 from browser.harness import (
@@ -273,6 +275,34 @@ def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
         expect(turn).to_contain_text("The mean of body_mass_g is 4201.75.")
         assert turn.get_by_role("option").count() == 4
         assert "model not found" not in reopened.locator(".jp-Notebook").inner_text().lower()
+
+    # Without the lab extension, first as a stranger's notebook, then as one's own.
+    with desk.without_extension(), desk.reading("saved") as reopened:
+        shown = reopened.locator('.jp-OutputArea-output [data-mime-type="text/html"]').or_(
+            reopened.locator('.jp-OutputArea-output[data-mime-type="text/html"]')
+        )
+        expect(shown).to_contain_text("The mean of body_mass_g is 4201.75.")
+        expect(reopened.locator(".op-saved-turn")).to_have_count(0)
+        shown.get_by_text("The graph as text").click()
+        expect(shown.locator("details details pre")).to_contain_text("column_stat")
+        reopened.screenshot(path=desk.pictures / "saved-untrusted.png")
+        desk.server.request("POST", "contents/saved.ipynb/trust")
+        reopened.reload()
+        reopened.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+        drawing = shown.get_by_role("img", name="Graph of the turn")
+        expect(drawing).to_be_visible()
+        expect(shown.locator("strong")).to_have_text("4201.75")
+        cell = reopened.locator(".jp-CodeCell").nth(ASKING)
+        assert cell.locator(".jp-OutputArea-output").count() == 1
+        reopened.screenshot(path=desk.pictures / "saved-without-extension.png")
+
+    exported, _ = HTMLExporter().from_notebook_node(nbformat.reads(json.dumps(notebook), 4))
+    page_of_text = desk.browser.new_page(java_script_enabled=False)
+    page_of_text.set_content(exported)
+    expect(page_of_text.locator("strong", has_text="4201.75")).to_be_visible()
+    expect(page_of_text.get_by_role("img", name="Graph of the turn")).to_be_visible()
+    page_of_text.screenshot(path=desk.pictures / "saved-nbconvert.png")
+    page_of_text.close()
 
 
 # -- questions of a program's

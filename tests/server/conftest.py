@@ -125,9 +125,14 @@ def store(server: Server) -> SessionStore:
     return SessionStore(server.home)
 
 
-def make_session(store: SessionStore, session_id: str, prompt: str = "What is 6 x 7?") -> None:
+def make_session(
+    store: SessionStore,
+    session_id: str,
+    prompt: str = "What is 6 x 7?",
+    source: str = "notebook",
+) -> None:
     """A session with one turn: a prompt, a tool call that was allowed, an answer."""
-    store.create_session(session_id, title=prompt, source="notebook", notebook="/work/a.ipynb")
+    store.create_session(session_id, title=prompt, source=source, notebook="/work/a.ipynb")
     session = store.open(session_id)
     of_turn = {"turn_id": "t1"}
 

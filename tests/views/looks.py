@@ -10,16 +10,17 @@ import pytest
 AXE: Final = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 
 
-def violations(page: Any) -> list[str]:
-    """What axe-core finds in the page, one line for each element."""
+def violations(page: Any, within: str = "html") -> list[str]:
+    """What axe-core finds in the page, or *within* a part of it, one line for each element."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: python3 tests/support/prepare.py labextension")
     if not page.evaluate("'axe' in window"):
         page.add_script_tag(content=AXE.read_text("utf-8"))
     found: list[str] = page.evaluate(
-        """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+        """async (within) => (await axe.run(within, {resultTypes: ['violations']})).violations
           .flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 200)} ${
-            node.failureSummary}`))"""
+            node.failureSummary}`))""",
+        within,
     )
     return found
 

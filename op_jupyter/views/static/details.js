@@ -123,15 +123,15 @@ export class DetailsPanel {
     );
   }
 
+  // What is not known, or not kept, has no line.
   facts() {
     const { row, node } = this;
     const status = this.graph.layout.statusOf.get(node.id);
     const look = lookOf(status);
     const caller = row.caller ? this.graph.nodes.get(row.caller) : null;
     const tokens =
-      node.input_tokens === undefined
-        ? "none"
-        : `${thousands(node.input_tokens)} in / ${thousands(node.output_tokens ?? 0)} out`;
+      node.input_tokens !== undefined &&
+      `${thousands(node.input_tokens)} in / ${thousands(node.output_tokens ?? 0)} out`;
     const link =
       caller &&
       h(
@@ -139,15 +139,15 @@ export class DetailsPanel {
         { type: "button", class: "opv-link", onclick: () => this.graph.selectNode(caller.id) },
         caller.name,
       );
-    const fact = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
+    const fact = (name, value) => value && [h("dt", {}, name), h("dd", {}, value)];
     return h(
       "dl",
       {},
       fact("Role", row.kind),
       fact("Status", h("span", { class: `opv-${look.tone}` }, icon(look.icon), " ", look.word)),
-      fact("Caller", link ?? "none"),
+      fact("Caller", link),
       fact("Tokens", tokens),
-      fact("Time", seconds(node.seconds) || "none"),
+      fact("Time", seconds(node.seconds)),
     );
   }
 
