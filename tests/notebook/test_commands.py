@@ -228,6 +228,13 @@ def test_rules_are_listed_and_can_be_taken_back(notebook: Notebook, shell: Shell
     assert isinstance(shell.error("%agent forget python"), UsageError)
 
 
+def test_a_rule_may_stand_in_quotes_as_messages_show_it(notebook: Notebook, shell: Shell) -> None:
+    assert shell.says('%agent allow "python(*)"') == "allowed from now on: python(*)"
+    assert shell.says("%agent deny 'shell(rm *)'") == "denied from now on: shell(rm *)"
+    assert shell.says('%agent forget "python(*)"') == "taken back: python(*)"
+    assert isinstance(shell.error('%agent allow "'), InvalidRule)
+
+
 def test_a_rule_that_cannot_be_read_changes_nothing(notebook: Notebook, shell: Shell) -> None:
     assert isinstance(shell.error("%agent allow (((("), InvalidRule)
     assert isinstance(shell.error("%agent allow"), UsageError)

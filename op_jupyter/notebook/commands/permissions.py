@@ -31,7 +31,7 @@ def mode(notebook: Notebook, args: argparse.Namespace) -> Said:
 @command("allow", flag("rule", help="tool, tool(path glob), tool(exact code)."), verbatim=True)
 def allow(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Let calls that fit a rule run without asking; kept with the session."""
-    rule = parse_rule(args.rule, "allow")
+    rule = parse_rule(_bare(args.rule), "allow")
     notebook.session.add_rule("allow", rule.text)
     return Said(f"allowed from now on: {rule.text}")
 
@@ -39,7 +39,7 @@ def allow(notebook: Notebook, args: argparse.Namespace) -> Said:
 @command("deny", flag("rule", help="tool, tool(path glob), tool(exact code)."), verbatim=True)
 def deny(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Never run calls that fit a rule; kept with the session, and stronger than allow."""
-    rule = parse_rule(args.rule, "deny")
+    rule = parse_rule(_bare(args.rule), "deny")
     notebook.session.add_rule("deny", rule.text)
     return Said(f"denied from now on: {rule.text}")
 
@@ -51,9 +51,16 @@ def deny(notebook: Notebook, args: argparse.Namespace) -> Said:
 )
 def forget(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Take a rule of this session back."""
-    if not notebook.session.remove_rule(args.rule):
-        raise UsageError(f"this session has no rule {args.rule!r}; `%agent permissions` lists them")
-    return Said(f"taken back: {args.rule}")
+    rule = _bare(args.rule)
+    if not notebook.session.remove_rule(rule):
+        raise UsageError(f"this session has no rule {rule!r}; `%agent permissions` lists them")
+    return Said(f"taken back: {rule}")
+
+
+def _bare(rule: str) -> str:
+    """*rule* without quotes around it: messages show it in them, and a shell would need them."""
+    quoted = len(rule) > 1 and rule[0] == rule[-1] and rule[0] in "\"'"
+    return rule[1:-1] if quoted else rule
 
 
 @command("permissions")
