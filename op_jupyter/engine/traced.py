@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from op_jupyter.core.nodes import Node
@@ -101,6 +102,9 @@ def callee_of(function: Callable[..., Any]) -> AgenticFunction[Any, Any] | Step:
     Raises:
         ToolDefinitionError: it is a generator, or no function.
     """
+    if isinstance(function, MethodType) and isinstance(function.__func__, AgenticFunction):
+        # From Python 3.13 on, `@classmethod` above a decorator does not bind what that made.
+        function = function.__func__.__get__(function.__self__)
     if isinstance(function, AgenticFunction):
         return function
     step = getattr(function, _MARK, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
@@ -134,6 +135,9 @@ def as_tool(item: Any, *, trusted: bool = False) -> Tool:
     Raises:
         ToolDefinitionError: it is none of these, or a model could not call it.
     """
+    if isinstance(item, MethodType) and hasattr(item.__func__, "spec"):
+        # From Python 3.13 on, `@classmethod` above a decorator does not bind what that made.
+        item = item.__func__.__get__(item.__self__)
     if all(hasattr(item, name) for name in ("spec", "run", "describe", "effect")):
         return item  # type: ignore[no-any-return]  # it has what a Tool has
     if hasattr(item, "spec") and hasattr(item, "execute"):

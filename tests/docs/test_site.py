@@ -17,7 +17,7 @@ from op_jupyter.store.memory import MemoryStore
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "notebooks" / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 @pytest.mark.slow
@@ -69,7 +69,18 @@ def test_every_command_of_the_pages_is_one_that_the_command_line_takes(
     parser().parse_args(arguments)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_of_the_pages_is_one() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    settings = set(re.findall(r"\$\(if \$\(([A-Z]+)\)", makefile)) | {"ONLY", "PYTHON"}
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = re.findall(r"(?:`|^)make ([a-z-]+)((?: [A-Z]+=[^ `]+)*)", text, re.MULTILINE)
+    assert len(named) > 10
+    assert {target for target, _ in named} <= targets
+    assert {word.partition("=")[0] for _, given in named for word in given.split()} <= settings
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
