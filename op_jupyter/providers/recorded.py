@@ -31,7 +31,7 @@ from op_jupyter.core.recording_diff import difference, nearest, title
 from op_jupyter.core.redact import Redactor, Redacts, secrets_of
 from op_jupyter.errors import ConfigurationError, CorruptRecord, RecordingMissing
 from op_jupyter.providers.base import Capabilities, Provider
-from op_jupyter.providers.live import RECORD_WITH
+from op_jupyter.providers.live import RECORD_WITH, note_refusal
 
 ReplayMode: TypeAlias = Literal["record", "replay", "auto", "off"]
 """What is done with a request.
@@ -141,7 +141,9 @@ class RecordedProvider:
                     yield delta
                 return
             if self._mode == "replay":
-                raise self._missing(canonical)
+                missing = self._missing(canonical)
+                note_refusal(missing.message)
+                raise missing
             self._check_same_provider()
         async with aclosing(self._live().stream(request)) as live:
             async for delta in live:

@@ -101,6 +101,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that went on after a call was refused: it would not pass with a model."""
+    log = _refused(item)
+    if log is None:
+        return (yield)
+    log.unlink(missing_ok=True)
+    result = yield
+    if log.exists():
+        refused = log.read_text(encoding="utf-8").strip()
+        pytest.fail(f"the test went on after a call was refused:\n{refused}", pytrace=False)
+    return result
+
+
+def _refused(item: pytest.Item) -> Path | None:
+    """Where the refused calls of *item* are noted, if it replays."""
+    replayed = item.stash.get(_REPLAYED, None)
+    is_played = replayed is not None and replayed.mode == "replay"
+    return replayed.home / "refused.txt" if replayed is not None and is_played else None
+
+
 @pytest.fixture
 def op_replay(request: pytest.FixtureRequest) -> Replayed:
     """What this test plays or records."""
@@ -155,6 +176,7 @@ def _variables(item: pytest.Item, replayed: Replayed) -> dict[str, str | None]:
         "OPENPROGRAM_CASSETTE": str(replayed.cassette),
         "OPENPROGRAM_HOME": str(replayed.home / "sessions"),
         "OPENPROGRAM_RECORD_WITH": None,
+        "OPENPROGRAM_REFUSED_LOG": None,
     }
     if replayed.mode == "replay":
         # The rules and the model that this person configured are not the next one's.
@@ -163,6 +185,7 @@ def _variables(item: pytest.Item, replayed: Replayed) -> dict[str, str | None]:
         values |= {
             "OPENPROGRAM_CONFIG": str(nothing),
             "OPENPROGRAM_RECORD_WITH": _command(item),
+            "OPENPROGRAM_REFUSED_LOG": str(replayed.home / "refused.txt"),
             **dict.fromkeys(("OPENPROGRAM_PROVIDER", "OPENPROGRAM_MODEL", "OPENPROGRAM_MODE")),
         }
     return values

@@ -110,7 +110,10 @@ def test_a_changed_word_in_a_prompt_fails_and_is_named(lessons: Path, attempts: 
     assert not attempts.exists()
 
 
-def test_nbconvert_runs_a_lesson_as_nbval_does(lessons: Path, attempts: Path) -> None:
+@pytest.mark.parametrize("program", ["nbconvert --execute --to notebook --stdout", "papermill"])
+def test_other_programs_run_a_lesson_as_nbval_does(
+    lessons: Path, attempts: Path, program: str
+) -> None:
     """Decisions come from the recording, and what is shown is what is saved."""
     path = lessons / "quickstart.ipynb"
     env = {
@@ -121,8 +124,10 @@ def test_nbconvert_runs_a_lesson_as_nbval_does(lessons: Path, attempts: Path) ->
         "PATH": os.environ["PATH"],
         "HOME": str(lessons.parent),
     }
-    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--stdout"]
-    done = subprocess.run([*command, str(path)], env=env, capture_output=True, check=False)
+    command = [sys.executable, "-m", *program.split(), str(path)]
+    if program == "papermill":
+        command += ["-", "--no-progress-bar"]  # the notebook goes to stdout
+    done = subprocess.run(command, cwd=lessons, env=env, capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr.decode()
     saved, made = (shown(json.loads(text)) for text in (path.read_bytes(), done.stdout))

@@ -46,14 +46,29 @@ def test_of_somebody_else():
 '''
 
 LIVE = """
+from contextlib import suppress
 import pytest
-from op_jupyter import Runtime
+from op_jupyter import Runtime, llm
 from op_jupyter.providers.local import LocalProvider
 
 @pytest.mark.op_replay
 def test_live():
     with Runtime(provider=LocalProvider()) as runtime:
         runtime.exec("hello")
+
+@pytest.mark.op_replay
+def test_that_goes_on():
+    with Runtime(provider=LocalProvider()) as runtime, suppress(Exception):
+        runtime.exec("hello")
+
+@pytest.mark.op_replay("reviews.cassette")
+def test_that_goes_on_without_a_recording():
+    with suppress(Exception):
+        llm("something else")
+
+@pytest.mark.op_replay
+def test_after_them():
+    pass
 """
 
 
@@ -88,12 +103,15 @@ def test_tests_are_recorded_once_and_then_replay_without_key_or_network(
     monkeypatch.setenv("OPENPROGRAM_MODEL", "what-this-machine-prefers")
     inner.makepyfile(test_live=LIVE)
     replayed = inner.runpytest_subprocess(*OPTIONS)
-    replayed.assert_outcomes(passed=4, failed=1, errors=0)
+    replayed.assert_outcomes(passed=5, failed=3, errors=0)
     assert {path.name: path.read_bytes() for path in inner.path.glob("*.cassette")} == files
     replayed.stdout.fnmatch_lines_random(
         [
             "*live calls are forbidden here; record it with: pytest --op-replay=record "
             "test_live.py::test_live*",
+            "the test went on after a call was refused:",
+            "this would ask *",
+            "*reviews.cassette has no recording of this request (something else)*",
         ]
     )
 
