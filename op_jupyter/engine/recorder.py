@@ -219,6 +219,7 @@ class Recorder:
                 said = {"code": "persistence_error", "message": error.message}
                 with suppress(StoreError):
                     self._end(Ended(turn_id, "failed", end.failure or said))
+                self._beginning.pop(turn_id, None)  # nothing of it is stored, nothing has to end
                 raise
             return self._store.dag.turns[turn_id]
 

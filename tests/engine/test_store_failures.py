@@ -190,6 +190,20 @@ def test_a_call_whose_record_fails_is_never_a_silent_success(
     assert failing.left < 0
 
 
+def test_a_call_of_which_nothing_could_be_stored_leaves_no_turn_behind(disk: Any) -> None:
+    failing, tokens = in_failing_session(disk, 0, float("inf"), ScriptedProvider())
+    session = context.current_session()
+    assert session is not None
+    try:
+        with pytest.raises(StoreError):
+            llm("hello")
+    finally:
+        context.unbind(tokens)
+    failing.left = 10**6
+    session.agent.recorder.keep_blob(b"large", "text/plain")  # goes with whatever has begun
+    assert list(disk.dag.turns) == []
+
+
 @pytest.mark.parametrize("more", [0, float("inf")], ids=["once", "for good"])
 @pytest.mark.parametrize("number", range(3, WRITES_OF_A_CALL))
 def test_what_a_function_raises_is_not_masked_by_a_record_that_fails(
