@@ -196,7 +196,10 @@ class NotebookPage:
         """Type a new cell below *index* and return its number."""
         self.select(index)
         self.page.keyboard.press("b")
+        active = self.page.locator(".jp-mod-active")
+        self.cell(index + 1).and_(active).wait_for()
         self.page.keyboard.press("Enter")
+        self.cell(index + 1).locator(".cm-focused").wait_for()  # typed before, it would be lost
         self.page.keyboard.insert_text(source)
         self.page.keyboard.press("Escape")
         return index + 1

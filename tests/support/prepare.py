@@ -32,6 +32,7 @@ OLDEST_LAB = KERNELS / "jupyterlab-4.4"
 _OLDEST_LAB_HOLDS = (
     *(f"-e{ROOT}[testing]", "jupyterlab==4.4.*", "notebook==7.4.*"),
     *("hypothesis", "playwright>=1.60,<2", "pytest-asyncio", "pytest-benchmark", "pytest-timeout"),
+    "pytest-xdist",
 )
 
 
