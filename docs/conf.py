@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -59,10 +60,16 @@ def render_lessons() -> None:
     for path in lessons():
         notebook = nbformat.read(path, as_version=4)
         page, _ = exporter.from_notebook_node(notebook)
-        (target / f"{path.stem}.html").write_text(page, encoding="utf-8")
+        (target / f"{path.stem}.html").write_text(_linked(page), encoding="utf-8")
         title, about = _introduced(notebook)
         lines.append(f'- <a href="lessons/{path.stem}.html">{title}</a>: {about}')
     (target.parent.parent / "lessons.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _linked(page: str) -> str:
+    """*page* with its links to other lessons and to the docs leading to pages of the site."""
+    page = re.sub(r'href="\.\./docs/([\w-]+)\.md"', r'href="../\1.html"', page)
+    return re.sub(r'href="([\w-]+)\.ipynb"', r'href="\1.html"', page)
 
 
 def _introduced(notebook: Any) -> tuple[str, str]:
