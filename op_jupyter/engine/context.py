@@ -135,6 +135,8 @@ _place: ContextVar[tuple[AgentSession, Place] | None] = ContextVar(
     "openprogram_place", default=None
 )
 
+_job: ContextVar[str | None] = ContextVar("openprogram_job", default=None)
+
 _home: SessionHandle | None = None
 """The notebook's session: where a thread stands that nobody gave a context."""
 
@@ -201,6 +203,24 @@ def current_call_id() -> str | None:
     """Id of the node that is executing, or None."""
     frame = _frame.get()
     return None if frame is None else frame.view.id
+
+
+def take_job() -> str | None:
+    """The id of the job that the call which is made here is; said to the first one that asks."""
+    job = _job.get()
+    if job is not None:
+        _job.set(None)
+    return job
+
+
+@contextmanager
+def as_job(job_id: str) -> Iterator[None]:
+    """Have the first call that is made in a copy of this context be that job."""
+    token = _job.set(job_id)
+    try:
+        yield
+    finally:
+        unbind([token])
 
 
 def place_in(session: AgentSession) -> Place | None:

@@ -230,6 +230,7 @@ class Invocation:
     def _code_node(self, frame: Frame, node_id: str, metadata: Mapping[str, Any]) -> Node:
         parent = self._parent
         caller = None if parent is None else parent.caller_id
+        job = context.take_job()
         return Node(
             id=node_id,
             role="code",
@@ -242,6 +243,7 @@ class Invocation:
                 "kind": "function",
                 "frame": (None if parent is None else parent.view.id) or None,
                 "label": clip(call_line("", self._arguments)[1:-1]),
+                **({} if job is None else {"job": job}),
                 **metadata,
             },
         )

@@ -159,7 +159,7 @@ def run_sync(function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kw:
         with Uninterrupted():
             _waiting[thread_id] = job
             job.start(function(*args, **kw))
-        _wait(job.future)
+        wait(job.future)
     except BaseException:
         job.cancel()
         _wait_for_clean_up(job.future)
@@ -192,7 +192,8 @@ async def _settled(done: Awaitable[Any]) -> None:
     await asyncio.wait([asyncio.ensure_future(done)], timeout=CLEAN_UP_SECONDS)
 
 
-def _wait(future: concurrent.futures.Future[Any]) -> None:
+def wait(future: concurrent.futures.Future[Any]) -> None:
+    """Wait in this thread until it is done; a cell lends its thread meanwhile, as to a turn."""
     if _waiter is not None and threading.current_thread() is threading.main_thread():
         _waiter(future)
     concurrent.futures.wait([future])

@@ -64,6 +64,7 @@ from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
+    from op_jupyter.engine.workers.mapping import Sent
 
 DEFAULT_MODE: Final[PermissionMode] = "accept_edits"
 
@@ -147,6 +148,7 @@ class AgentSession:
         cards: what puts its cards up.
         home: where their sessions are kept; None: it can have none.
         bounds: what a sub-agent's session, or a worker's, may at most.
+        sent: calls that `submit` sent off and that are not over, by their ids.
         on_policy: called, in any thread, when mode or rules have changed.
         backups: what files were before calls changed them.
         sandbox: what code that tools run is put into, in words.
@@ -183,6 +185,7 @@ class AgentSession:
         self.agents = Agents(self)
         self.home: Home | None = None
         self.bounds: Bounds | None = None
+        self.sent: dict[str, Sent[Any]] = {}
         self.on_policy: list[Callable[[], None]] = []
         self._active: LiveTurn | None = None
         self._calls: dict[str, LiveTurn] = {}

@@ -126,7 +126,7 @@ _VALUES: Final[dict[str, Callable[[Notebook], Iterable[str]]]] = {
     "spine": _spine,
     "line": lambda notebook: [*notebook.session.dag.branches, *_spine(notebook)],
     "turn": lambda notebook: list(notebook.session.dag.turns),
-    "job": lambda notebook: [job.id for job in notebook.jobs],
+    "job": lambda notebook: [*(job.id for job in notebook.jobs), *notebook.session.sent],
     "card": lambda notebook: [card.id for card in notebook.session.pending_cards()],
     "rule": lambda notebook: [
         rule for listed in notebook.session.rules.values() for rule in listed

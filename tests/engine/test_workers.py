@@ -268,6 +268,47 @@ def test_submit_gives_a_future_and_records_what_nobody_waits_for(
         assert tree(handle.agent) == [("classify", *CALLED), ("fragile", "error")]
 
 
+def test_what_was_submitted_is_a_job_until_it_is_over_and_its_node_keeps_the_id(
+    store: MemoryStore, pool: WorkerPool, tmp_path: Path
+) -> None:
+    with in_session(store) as handle, ThreadPoolExecutor(1) as threads:
+        session = handle.agent
+        sent = submit(functions.endless, str(tmp_path / "runs"), executor=pool)
+        assert (session.sent, sent.name, sent.status) == ({sent.id: sent}, "endless", "running")
+        wait_for(tmp_path / "runs")
+        assert sent.cancel()
+        assert isinstance(sent.exception(30), CancelledError)
+        failing = submit(fragile, 13, executor=pool)
+        assert isinstance(failing.exception(30), ValueError)
+        done = submit(functions.twice, "a", executor=threads)
+        assert done.result(10) == "about about about first a again"
+        assert [job.status for job in (sent, failing, done)] == ["cancelled", "failed", "completed"]
+        assert session.sent == {}
+        kept = [(n.name, n.metadata["job"]) for n in session.dag if "job" in n.metadata]
+        assert kept == [("endless", sent.id), ("fragile", failing.id), ("twice", done.id)]
+
+
+def test_a_job_in_a_thread_cannot_be_stopped_once_it_runs(store: MemoryStore) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @agentic_function
+    def held() -> str:
+        """Wait."""
+        begun.set()
+        assert go_on.wait(10)
+        return "over"
+
+    with in_session(store) as handle, ThreadPoolExecutor(1) as threads:
+        first, second = (submit(held, executor=threads) for _ in range(2))
+        assert begun.wait(10)
+        assert not first.cancel() and second.cancel()
+        go_on.set()
+        assert first.result(10) == "over"
+        with pytest.raises(CancelledError):
+            second.result(10)
+        assert [(n.name, n.status) for n in handle.agent.dag] == [("held", "completed")]
+
+
 def test_cancelling_what_was_submitted_stops_it(
     store: MemoryStore, pool: WorkerPool, tmp_path: Path
 ) -> None:

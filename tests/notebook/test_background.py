@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from shells import Model, Shell
@@ -23,6 +25,22 @@ def begin(shell: Shell, cell: str = WORK) -> BackgroundTurn:
     job = shell.value(cell)
     assert isinstance(job, BackgroundTurn)
     return job
+
+
+@contextmanager
+def once_waiting(notebook: Notebook, do: Callable[[], object]) -> Iterator[None]:
+    """Have *do* called as soon as the cell that is run inside lends its thread."""
+
+    def let_go() -> None:
+        until = time.monotonic() + 10
+        while not notebook.lent.waiting and time.monotonic() < until:
+            time.sleep(0.001)
+        do()
+
+    lets_go = threading.Thread(target=let_go)
+    lets_go.start()
+    yield
+    lets_go.join()
 
 
 def test_the_cell_returns_at_once_and_the_job_gives_the_result(
@@ -93,6 +111,44 @@ def test_the_commands_list_wait_for_and_cancel_it(
     assert isinstance(shell.error("%agent wait nothing"), UsageError)
 
 
+SUBMIT = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from op_jupyter import agentic_function, submit
+
+begun, go_on, threads = threading.Event(), threading.Event(), ThreadPoolExecutor(1)
+
+
+@agentic_function
+def held(what: str) -> str:
+    \"\"\"Wait.\"\"\"
+    begun.set()
+    assert go_on.wait(10)
+    return f"{what} is over"
+
+
+sent = submit(held, "it", executor=threads)
+begun.wait(10)
+"""
+
+
+def test_the_commands_list_wait_for_and_cancel_what_was_submitted(
+    notebook: Notebook, shell: Shell
+) -> None:
+    assert shell.value(SUBMIT)
+    sent = shell.value("sent")
+    assert f"{sent.id}: running, held" in shell.says("%agent jobs")
+    assert "runs in a thread" in shell.says(f"%agent cancel {sent.id}")
+    queued = shell.value('submit(held, "that", executor=threads)')
+    assert isinstance(shell.error("%agent wait"), UsageError)  # which one?
+    assert "being stopped" in shell.says(f"%agent cancel {queued.id}")
+    with once_waiting(notebook, shell.value("go_on.set")):
+        assert shell.says(f"%agent wait {sent.id}") == "it is over"
+    assert f"{sent.id}: completed, held" in shell.says("%agent jobs")
+    assert "is over: completed; `%agent show" in str(shell.error(f"%agent wait {sent.id}"))
+
+
 def test_the_next_cell_waits_for_it_and_another_background_turn_is_refused(
     notebook: Notebook, shell: Shell, model: Model
 ) -> None:
@@ -101,16 +157,8 @@ def test_the_next_cell_waits_for_it_and_another_background_turn_is_refused(
     job = begin(shell)
     assert isinstance(shell.error("%%agent --background\nAnd this"), Busy)
 
-    def let_go() -> None:
-        until = time.monotonic() + 10
-        while not notebook.lent.waiting and time.monotonic() < until:
-            time.sleep(0.001)
-        gate.open()
-
-    lets_go = threading.Thread(target=let_go)
-    lets_go.start()
-    assert str(shell.value("%%agent\nAnd this")) == "And that."
-    lets_go.join()
+    with once_waiting(notebook, gate.open):
+        assert str(shell.value("%%agent\nAnd this")) == "And that."
     assert job.status == "completed"
     assert "Done." in model.sent()  # it stands behind the answer that it waited for
 

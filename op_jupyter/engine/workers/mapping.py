@@ -6,13 +6,19 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
 
 from op_jupyter.engine import context, loop
+from op_jupyter.engine.invocation import session_around
+from op_jupyter.engine.traced import callee_of
 from op_jupyter.engine.workers.arriving import End
 from op_jupyter.engine.workers.sending import Batch
 from op_jupyter.errors import MapFailed, UsageError
 from op_jupyter.tools.tracebacks import message_of
+
+if TYPE_CHECKING:
+    from op_jupyter.engine.session import AgentSession
 
 R = TypeVar("R")
 
@@ -124,6 +130,10 @@ def _end_here(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
         return End(error=error)
 
 
+def _ends_here(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[End]:
+    return [_end_here(fn, args, kwargs)]
+
+
 def _call_and_wait(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     value = fn(*args, **kwargs)
     if not inspect.isawaitable(value):
@@ -136,23 +146,53 @@ def _call_and_wait(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 class Sent(Future[R]):
-    """A call that was sent off; cancelling it stops it where it runs."""
+    """A call that was sent off; cancelling it stops it where it runs.
 
-    def __init__(self, job: loop.Job[list[End]]) -> None:
+    Attributes:
+        id: what `%agent jobs` calls it; kept with its node, as ``job``.
+        name: of the function.
+    """
+
+    def __init__(self, job_id: str, name: str) -> None:
         super().__init__()
-        self._job = job
+        self.id = job_id
+        self.name = name
+        self._stop: Callable[[], object] = lambda: False
         self.set_running_or_notify_cancel()
-        job.future.add_done_callback(self._settle)
+
+    @property
+    def status(self) -> str:
+        """``running``, or how it ended: ``completed``, ``failed``, ``cancelled``."""
+        if not self.done():
+            return "running"
+        error = self.exception()
+        if error is None:
+            return "completed"
+        return "cancelled" if isinstance(error, CancelledError) else "failed"
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the call returned, or what it raised.
+
+        A cell that waits without *timeout* lends its thread: a card of the call can be answered.
+        """
+        if timeout is None:
+            loop.wait(self)
+        return super().result(timeout)
 
     def cancel(self) -> bool:
-        """Have it stop; `result` then raises `CancelledError`.  False: it is over."""
-        if self.done():
-            return False
-        self._job.cancel()
-        return True
+        """Have it stop; `result` then raises `CancelledError`.
+
+        False: it is over, or runs in a thread, which cannot be stopped.
+        """
+        return not self.done() and self._stop() is not False
+
+    def follow(self, work: Future[list[End]], stop: Callable[[], object]) -> None:
+        """End as *work* does, which *stop* stops; *stop* returns False when it cannot."""
+        self._stop = stop
+        work.add_done_callback(self._settle)
 
     def _settle(self, done: Future[list[End]]) -> None:
-        error = done.exception()
+        error = CancelledError() if done.cancelled() else done.exception()
         if error is None:
             (end,) = done.result()
             error = end.error
@@ -170,11 +210,11 @@ def submit(
     executor: Executor | None = None,
     host: str = LOOPBACK,
     **kwargs: Any,
-) -> Future[R]:
+) -> Sent[R]:
     """Have ``fn(*args, **kwargs)`` run elsewhere and go on; what is returned has its value.
 
-    It is recorded as `agentic_map` does it, also when nobody waits for it.  *executor* and
-    *host* are as there.
+    It is recorded as `agentic_map` does it, also when nobody waits for it, and is listed by
+    ``%agent jobs`` with the ``id`` of what is returned.  *executor* and *host* are as there.
 
     Raises:
         NotPortable: something cannot be sent to a worker; nothing was run.
@@ -182,9 +222,28 @@ def submit(
     context.refuse_stray_thread()
     _check_executor(executor)
     if isinstance(executor, ThreadPoolExecutor):
-        return executor.submit(context.carry(_call_and_wait), fn, args, kwargs)
+        session = session_around(context.current_frame())
+        sent = _sent(session, fn)
+        with context.as_job(sent.id):
+            work = executor.submit(context.carry(_ends_here), fn, args, kwargs)
+        sent.follow(work, work.cancel)
+        return sent
     batch = Batch(fn, [(args, kwargs)])
-    return Sent(loop.submit(batch.run, executor, host))
+    sent = _sent(batch.session, fn)
+    with context.as_job(sent.id):
+        job = loop.submit(batch.run, executor, host)
+    sent.follow(job.future, job.cancel)
+    return sent
+
+
+def _sent(session: AgentSession | None, fn: Callable[..., R]) -> Sent[R]:
+    """A job that is listed in *session* until it is over."""
+    if session is None:
+        return Sent(f"job-{uuid4().hex[:12]}", callee_of(fn).name)
+    sent: Sent[R] = Sent(session.new_id("job"), callee_of(fn).name)
+    session.sent[sent.id] = sent
+    sent.add_done_callback(lambda _: session.sent.pop(sent.id, None))
+    return sent
 
 
 agentic_map = _Map()

@@ -74,20 +74,20 @@ class Batch:
         self._function = function
         self._callee = callee = callee_of(function)
         self._parent = context.current_frame()
-        self._session = session_around(self._parent) or session_in_memory()
+        self.session = session_around(self._parent) or session_in_memory()
         self._runtimes: dict[int, bytes] = {}
         self._calls = [self._new_call(args, kwargs) for args, kwargs in calls]
         pack(f"the function {callee.name}", function)
         self._can_ask = can_ask()
         self._own_turn: LiveTurn | None = None
         self._turn_id = ""
-        self._policy = policy_of(self._session)
+        self._policy = policy_of(self.session)
         self._switchboard = Switchboard(self._answer)
 
     def _new_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         kind = Invocation if isinstance(self._callee, AgenticFunction) else StepInvocation
         callee = cast("Callee", self._callee)
-        invocation = kind(callee, tuple(args), dict(kwargs), self._session)
+        invocation = kind(callee, tuple(args), dict(kwargs), self.session)
         args, kwargs, runtime = invocation.travelling()
         if runtime is None and self._parent is not None:
             runtime = self._parent.chain()[0].owned_runtime
@@ -134,8 +134,8 @@ class Batch:
             call.frame, call.node = call.invocation.place(self._turn_id)
             call.id = call.frame.step or call.frame.view.id
         nodes = [call.node for call in self._calls if call.node is not None]
-        self._session.recorder.append_many(nodes)
-        return self._session.call_turn(self._turn_id)
+        self.session.recorder.append_many(nodes)
+        return self.session.call_turn(self._turn_id)
 
     def _turn(self) -> str:
         """The turn around the calls, or one for all of them."""
@@ -147,11 +147,11 @@ class Batch:
         count = len(self._calls)
         times = "" if count == 1 else f" × {count}"
         subject = f"{self._callee.name}{times}"
-        self._own_turn = self._session.begin_call(subject)
+        self._own_turn = self.session.begin_call(subject)
         return self._own_turn.id
 
     async def _send(self, executor: Executor | None, host: str) -> None:
-        switchboard, on_policy = self._switchboard, self._session.on_policy
+        switchboard, on_policy = self._switchboard, self.session.on_policy
         chosen = executor if executor is not None else borrow_pool()
         running = asyncio.get_running_loop()
 
@@ -178,7 +178,7 @@ class Batch:
     def _orders(self, address: Address) -> tuple[list[bytes], int]:
         """What each worker gets, and the seq up to which it knows the graph."""
         outer = () if self._parent is None else self._parent.chain()
-        session = self._session
+        session = self.session
         running = set() if self._parent is None else {f.caller_id for f in outer}
         path = {n.id for i in running for n in session.dag.call_path(i)}
         known = excerpt(session.store.snapshot(), path)  # others go on writing
@@ -218,7 +218,7 @@ class Batch:
             executor.submit(run_order, order): call
             for order, call in zip(orders, self._calls, strict=True)
         }
-        arrivals = Arrivals(self._session.recorder, sent, since)
+        arrivals = Arrivals(self.session.recorder, sent, since)
         try:
             await arrivals.store_all()
         except asyncio.CancelledError:
@@ -238,16 +238,16 @@ class Batch:
             return
         ends = [call.end.error for call in self._calls if call.end is not None]
         first = error or next((e for e in ends if e is not None), None)
-        record_end(error, lambda: end_call(self._session, turn, first, Progress()))
+        record_end(error, lambda: end_call(self.session, turn, first, Progress()))
 
     # -- what workers ask
 
     def _asker(self) -> Asker:
-        return (self._parent and self._parent.asker) or self._session.asker
+        return (self._parent and self._parent.asker) or self.session.asker
 
     def _tell_policy(self) -> None:
         """Have the workers know what may run without asking, if that is something else now."""
-        policy = policy_of(self._session)
+        policy = policy_of(self.session)
         if policy != self._policy:
             self._policy = policy
             self._switchboard.tell({"policy": policy.to_json()})
@@ -267,7 +267,7 @@ class Batch:
             return {"cannot": nobody.message}
 
     async def _decide(self, request: PermissionRequest) -> PermissionAnswer:
-        asker, session = self._asker(), self._session
+        asker, session = self._asker(), self.session
         answer = await session.cards.ask(
             session.call_turn(self._turn_id), request, asker, session.answer_timeout
         )
@@ -281,7 +281,7 @@ class Batch:
         handler = hooks.ask_handler()
         if handler is not None:
             return await by_handler(handler, question)
-        async with self._session.cards.attention():
+        async with self.session.cards.attention():
             return await self._asker().question(question, partial(_roughly, question))
 
 
