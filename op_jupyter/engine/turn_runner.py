@@ -86,22 +86,30 @@ async def _outcome(
         )
         async with _place(session, turn):
             await run_steps(plan, (), progress)
-    except asyncio.CancelledError:
-        if turn.abandoned:
-            return _ended(progress, "failed", "actor_stopped", ABANDONED)
-        return _ended(progress, "cancelled", None, "the turn was cancelled")
-    except TurnEnd as end:
-        status = "cancelled" if end.status == "cancelled" else "failed"
-        return _ended(progress, status, end.code, end.message)
-    except Exception as error:  # the end of the line: a turn must always get a final status
-        if not isinstance(error, OpenProgramError):
-            log.warning("turn %s failed", turn.id, exc_info=True)
+    except BaseException as error:  # noqa: BLE001 -- a turn must always get a final status
         if user is not None and progress.steps == 1 and _is_overflow(error):
             _step_back(session, user)
-        return _ended(
-            progress, "failed", code_of(error), describe_error(error, session.recorder.clean)
-        )
+        return _ended_by(error, session, turn, progress, "turn")
     return _ended(progress, "completed", None, "")
+
+
+def _ended_by(
+    error: BaseException, session: AgentSession, turn: LiveTurn, progress: Progress, what: str
+) -> Outcome:
+    """The outcome of *what* that *error* ended: it must always get a final status."""
+    if isinstance(error, asyncio.CancelledError):
+        if turn.abandoned:
+            return _ended(progress, "failed", "actor_stopped", ABANDONED)
+        return _ended(progress, "cancelled", None, f"the {what} was cancelled")
+    if isinstance(error, TurnEnd):
+        status = "cancelled" if error.status == "cancelled" else "failed"
+        return _ended(progress, status, error.code, error.message)
+    if not isinstance(error, OpenProgramError):
+        log.warning("%s %s ended", what, turn.id, exc_info=error)
+    said = describe_error(error, session.recorder.clean)
+    if not isinstance(error, Exception):  # a program's end, or the like, as in `status_of`
+        return _ended(progress, "cancelled", None, f"the {what} was ended by {said}")
+    return _ended(progress, "failed", code_of(error), said)
 
 
 def _place(session: AgentSession, turn: LiveTurn) -> AbstractAsyncContextManager[None]:
@@ -154,16 +162,8 @@ async def _compaction_outcome(
         progress.node, progress.text = written.node, str(written.node.output)
         for usage in written.usage:
             progress.count_usage(usage)
-    except asyncio.CancelledError:
-        return _ended(progress, "cancelled", None, "the compaction was cancelled")
-    except TurnEnd as end:
-        return _ended(progress, "failed", end.code, end.message)
-    except Exception as error:  # the end of the line: a turn must always get a final status
-        if not isinstance(error, OpenProgramError):
-            log.warning("compaction %s failed", turn.id, exc_info=True)
-        return _ended(
-            progress, "failed", code_of(error), describe_error(error, session.recorder.clean)
-        )
+    except BaseException as error:  # noqa: BLE001 -- a turn must always get a final status
+        return _ended_by(error, session, turn, progress, "compaction")
     return _ended(progress, "completed", None, "")
 
 
@@ -196,7 +196,7 @@ def _store_start(session: AgentSession, turn: LiveTurn, start: TurnStart) -> Nod
     )
 
 
-def _is_overflow(error: Exception) -> bool:
+def _is_overflow(error: BaseException) -> bool:
     return isinstance(error, ProviderError) and isinstance(last_error(error), ContextOverflow)
 
 

@@ -259,11 +259,11 @@ def _until_free(notebook: Notebook, session: AgentSession, *, may_wait: bool) ->
         if not may_wait or active not in notebook.jobs:
             raise Busy(f"turn {active} is still running; wait for it or stop it", turn_id=active)
         job, front = notebook.jobs.get(active), detect(notebook.shell)
-        with announced(_WAITS, front) if front.can_answer else nullcontext():
-            try:
+        try:
+            with announced(_WAITS, front) if front.can_answer else nullcontext():
                 job.settled()
-            except KeyboardInterrupt:
-                raise stopped("the wait was stopped; the background turn goes on") from None
+        except KeyboardInterrupt:  # as soon as a person can read why, the wait can be stopped
+            raise stopped("the wait was stopped; the background turn goes on") from None
 
 
 def _give_title(session: AgentSession, content: tuple[Block, ...]) -> None:

@@ -152,7 +152,8 @@ def _read_document(path: Path) -> _Read:
     if not isinstance(records, list) or len(records) > MAX_RECORDS:
         raise UsageError(f"{path} holds no list of at most {MAX_RECORDS:,} records")
     kept = _read_kept(path, document.get("kept", {}))
-    named = str(document.get("session_id", ""))
+    named = document.get("session_id")
+    named = named if isinstance(named, str) else ""
     notes = ("some kept values were left out of it",) if document.get("left_out") else ()
     return _Read(named, _as_of_today(path, records, version), kept, notes)
 

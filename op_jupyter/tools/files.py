@@ -47,6 +47,8 @@ WALKED: Final = 20_000
 MATCHES: Final = 200
 MATCH_CHARS: Final = 300
 DIFF_CHARS: Final = 8_000
+COMPARED_CHARS: Final = 1_000_000
+"""Of the old and the new text together: comparing more would hold up all other sessions."""
 
 Work = Callable[..., str]
 
@@ -194,11 +196,18 @@ class _Changing(_FileTool):
         shown = str(arguments["path"])
         return CallDescription(
             paths_written=(path,),
-            diff=unified_diff(old or "", new, shown, created=old is None),
+            diff=_diff_for_card(old or "", new, shown, created=old is None),
         )
 
     def _new_text(self, old: str | None, keywords: Mapping[str, Any]) -> str:
         raise NotImplementedError
+
+
+def _diff_for_card(old: str, new: str, shown: str, *, created: bool = False) -> str:
+    """The diff, or nothing when the texts are too long: the card shows the arguments."""
+    if len(old) + len(new) > COMPARED_CHARS:
+        return ""
+    return unified_diff(old, new, shown, created=created)
 
 
 def _old_text(real: Path) -> str | None:
@@ -358,8 +367,8 @@ class DeleteFile(_FileTool):
         """The entry, and as a diff what it holds."""
         path = named_path(arguments["path"], workspace)
         try:
-            old = "" if path.is_symlink() else _old_text(path.resolve()) or ""
-            diff = unified_diff(old, "", str(arguments["path"]))
+            old = "" if path.is_symlink() else _old_text(real_path(path)) or ""
+            diff = _diff_for_card(old, "", str(arguments["path"]))
         except (ToolFailure, OSError):
             diff = ""  # a folder, or no text: the call's arguments say it all
         return CallDescription(entries_written=(path,), diff=diff)

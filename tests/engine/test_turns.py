@@ -238,6 +238,17 @@ def test_a_broken_stream_is_never_a_message_and_runs_no_tool(
     assert run(session, ScriptedProvider(reply("fine"))).text == "fine"
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_a_turn_gets_its_end_whatever_foreign_code_raises(
+    session: AgentSession, error: BaseException
+) -> None:
+    outcome = run(session, ScriptedProvider([error]))
+    (turn,) = session.dag.turns.values()
+    assert (outcome.status, turn.status) == ("cancelled", "cancelled")
+    assert type(error).__name__ in outcome.message
+    assert run(session, ScriptedProvider(reply("fine"))).text == "fine"
+
+
 @pytest.mark.parametrize("where", ["first event", "mid-stream", "approval", "tool"])
 def test_cancel_leaves_truthful_results_and_a_usable_session(
     session: AgentSession, where: str

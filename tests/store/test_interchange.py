@@ -140,6 +140,15 @@ def test_an_id_that_is_taken_becomes_a_new_one_and_says_so(
         import_path(store, path, "../up")
 
 
+@pytest.mark.parametrize("said", [None, 5, ["one"], ""])
+def test_a_document_without_an_id_gets_one(
+    store: SessionStore, other: SessionStore, tmp_path: Path, said: Any
+) -> None:
+    document = {**document_of(record(store)), "session_id": said}
+    done = import_path(other, written(tmp_path, document))
+    assert done.session_id.startswith("session-") and done.was == ""
+
+
 def test_a_stranger_can_allow_nothing(
     store: SessionStore, other: SessionStore, tmp_path: Path
 ) -> None:

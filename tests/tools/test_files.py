@@ -17,6 +17,7 @@ from op_jupyter.core.permissions import decide
 from op_jupyter.tools.base import Tool, ToolContext
 from op_jupyter.tools.disk import ToolFailure, replace_file
 from op_jupyter.tools.files import (
+    COMPARED_CHARS,
     LISTED,
     MATCHES,
     DeleteFile,
@@ -480,6 +481,28 @@ async def test_an_edit_of_a_missing_file_is_refused(desk: Desk) -> None:
     state, text = await desk.use(EditFile(), path="no.txt", old_text="a", new_text="b")
     assert state == "failed"
     assert "No such file" in text
+
+
+def test_very_long_texts_are_not_compared_for_a_card(desk: Desk) -> None:
+    desk.put("long.txt", "x\n" * (COMPARED_CHARS // 2))
+    new = {"path": "long.txt", "text": "y\n"}
+    assert gate_call(WriteFile(), new, desk.workspace).diff == ""
+    assert gate_call(DeleteFile(), {"path": "long.txt"}, desk.workspace).diff != ""
+    desk.put("long.txt", "x\n" * (COMPARED_CHARS // 2 + 1))
+    assert gate_call(DeleteFile(), {"path": "long.txt"}, desk.workspace).diff == ""
+
+
+async def test_links_that_lead_in_a_circle_are_a_plain_failure(desk: Desk) -> None:
+    (desk.workspace / "a").symlink_to("b")
+    (desk.workspace / "b").symlink_to("a")
+    for tool, arguments in [
+        (DeleteFile(), {"path": "a/c"}),
+        (ReadFile(), {"path": "a"}),
+        (WriteFile(), {"path": "a", "text": "t"}),
+        (MoveFile(), {"path": "a/c", "to": "d"}),
+    ]:
+        state, said = await desk.use(tool, **arguments)
+        assert state == "failed" and "a" in said and "RuntimeError" not in said
 
 
 def test_the_card_shows_the_diff_of_what_would_be_written(desk: Desk) -> None:
