@@ -167,7 +167,16 @@ def scenarios(full: bool) -> list[Scenario]:
         title = f"append + update, {nodes:,} nodes"
         rows += [
             Scenario(
-                f"append-{nodes}", title, "ms a node", "append", asked, limit=2.5, against=True
+                f"append-{nodes}",
+                title,
+                "ms a node",
+                "append",
+                asked,
+                limit=2.5,
+                against=True,
+                reason="the first nodes make the session, its folder, lock and repository, and the "
+                "first commit loads what it needs, as the next row shows; the store beside raw "
+                "writes, below, begins after that",
             ),
             Scenario(
                 f"growth-{nodes}",

@@ -198,7 +198,8 @@ class NotebookPage:
         self.page.keyboard.press("b")
         active = self.page.locator(".jp-mod-active")
         self.cell(index + 1).and_(active).wait_for()
-        self.page.keyboard.press("Enter")
+        # By a click: JupyterLab 4.4 is so slow to give focus to a new cell that Enter is lost.
+        self.cell(index + 1).locator(".cm-content").click()
         self.cell(index + 1).locator(".cm-focused").wait_for()  # typed before, it would be lost
         self.page.keyboard.insert_text(source)
         self.page.keyboard.press("Escape")
