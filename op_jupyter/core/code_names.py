@@ -1,4 +1,4 @@
-"""What the names in Python code stand for, as far as the code alone tells."""
+"""What an expression of Python code stands for, as far as the code alone tells."""
 
 from __future__ import annotations
 
@@ -8,28 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from op_jupyter.core.danger_tables import TELLING
-
 _LONGEST_JOINED: Final = 10_000
-_LONGEST_NAME: Final = 1_000
-"""Texts and names that the code puts together are unknown beyond that: they can double."""
+"""A text that the code puts together is unknown beyond that: it can double with each line."""
 
 
 @dataclass(slots=True)
 class Names:
-    """What the names in the code stand for: dotted names, and constant texts."""
+    """What names stand for, one thing each: dotted names, and constant texts."""
 
     dotted: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-
-    def forget(self, name: str) -> None:
-        """*name* stands for something that is not known."""
-        self.dotted.pop(name, None)
-        self.texts.pop(name, None)
-
-    def copy(self) -> Names:
-        """What they stand for now, for a scope of its own."""
-        return Names(dict(self.dotted), dict(self.texts))
 
     def resolve(self, node: ast.expr | None) -> str | None:
         """The dotted name of *node*; ``?`` stands for a part that is not known."""
@@ -132,35 +120,3 @@ def _join(separator: str, parts: Sequence[str | None]) -> str | None:
     if len(known) < len(parts) or not known or sum(map(len, known)) > _LONGEST_JOINED:
         return None
     return posixpath.join(*known) if separator == "/" else separator.join(known)
-
-
-def names_of(tree: ast.Module) -> Names:
-    """What imports and plain assignments anywhere in the code make names stand for."""
-    names = Names()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=aliases):
-                names.dotted |= {a.asname: a.name for a in aliases if a.asname}
-            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")]):
-                known = (name for name in TELLING if name.rpartition(".")[0] == module)
-                names.dotted |= {name.rpartition(".")[2]: name for name in known}
-            case ast.ImportFrom(module=str(module), names=aliases):
-                names.dotted |= {a.asname or a.name: f"{module}.{a.name}" for a in aliases}
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                bind(names, name, value)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                bind(names, name, value)
-            case ast.NamedExpr(target=ast.Name(id=name), value=value):
-                bind(names, name, value)
-            case _:
-                pass
-    return names
-
-
-def bind(names: Names, name: str, value: ast.expr) -> None:
-    text, dotted = names.text(value), names.resolve(value)
-    names.forget(name)
-    if text is not None:
-        names.texts[name] = text
-    if dotted is not None and dotted != name and len(dotted) <= _LONGEST_NAME:
-        names.dotted[name] = dotted

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from op_jupyter.core import danger_tables as tables
-from op_jupyter.core.code_names import IMPORTERS, Names, bind, names_of
+from op_jupyter.core.code_flow import Flow
+from op_jupyter.core.code_names import IMPORTERS, Names
 from op_jupyter.core.shell_words import (
     BUILT_COMMAND,
     UNKNOWN,
@@ -62,7 +63,7 @@ CHANGES_AGENT: Final = "gives the agent commands, which can change what it may d
 TOO_DEEP: Final = "is nested too deeply to be checked"
 TOO_LONG: Final = "is too long to be checked"
 
-LONGEST_CODE: Final = 200_000
+LONGEST_CODE: Final = 100_000
 """Longer code is not looked at: it would take seconds, in which nothing else goes on."""
 _NESTING: Final = 4
 """How many layers of code inside strings are followed."""
@@ -83,7 +84,7 @@ def _read(code: str, depth: int, shell: ReadCommand) -> CodeReading:
         return CodeReading((Danger(1, TOO_LONG),))
     try:
         tree = _parse(code)
-        reader = _Reader(names_of(tree), depth, shell)
+        reader = _Reader(tree, depth, shell)
         reader.visit(tree)
     except (SyntaxError, ValueError):
         return CodeReading()
@@ -102,11 +103,12 @@ def _parse(code: str) -> ast.Module:
         return ast.parse(code)
 
 
-class _Reader(ast.NodeVisitor):
+class _Reader(Flow):
     """Collects dangers and touched paths."""
 
-    def __init__(self, names: Names, depth: int, shell: ReadCommand) -> None:
-        self._names = names
+    def __init__(self, tree: ast.Module, depth: int, shell: ReadCommand) -> None:
+        super().__init__(tree)
+        self._names = Names()
         self._depth = depth
         self._read_shell = shell
         self.dangers: list[Danger] = []
@@ -115,11 +117,15 @@ class _Reader(ast.NodeVisitor):
     def generic_visit(self, node: ast.AST) -> None:
         """Look at every expression for what it names, then go into it."""
         if isinstance(node, ast.expr):
-            self._look_at_name(node)
-            self._look_at_text(node)
+            for names in self.worlds(node):
+                self._names = names
+                if isinstance(node, ast.Call):
+                    self._look_at_call(node)
+                self._look_at_name(node)
+                self._look_at_text(node)
         super().generic_visit(node)
 
-    def visit_Call(self, call: ast.Call) -> None:
+    def _look_at_call(self, call: ast.Call) -> None:
         name = self._names.resolve(call.func) or "?"
         for look in (self._shell, self._evaluator, self._magic, self._opened, self._written):
             look(call, name)
@@ -127,66 +133,6 @@ class _Reader(ast.NodeVisitor):
             self._danger(call, ENDS_KERNEL)
         if self._is_built_name(call, name):
             self._danger(call, BUILT_NAME)
-        self.generic_visit(call)
-
-    # -- names, in the order of the lines: what comes later does not hide what was before
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        self.generic_visit(node)
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                bind(self._names, target.id, node.value)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self.generic_visit(node)
-        if isinstance(node.target, ast.Name) and node.value is not None:
-            bind(self._names, node.target.id, node.value)
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self.generic_visit(node)
-        bind(self._names, node.target.id, node.value)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        self.generic_visit(node)
-        if isinstance(node.ctx, ast.Store):
-            self._names.forget(node.id)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._scope(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._scope(node)
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        self._scope(node)
-
-    def _scope(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
-        outside, self._names = self._names, self._names.copy()
-        self.generic_visit(node)
-        self._names = outside
-
-    def visit_ListComp(self, node: ast.ListComp) -> None:
-        self._comprehension(node.generators, node.elt)
-
-    def visit_SetComp(self, node: ast.SetComp) -> None:
-        self._comprehension(node.generators, node.elt)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> None:
-        self._comprehension(node.generators, node.elt)
-
-    def visit_DictComp(self, node: ast.DictComp) -> None:
-        self._comprehension(node.generators, node.key, node.value)
-
-    def _comprehension(self, loops: Sequence[ast.comprehension], *made: ast.expr) -> None:
-        """What it loops over comes first, although it is written last."""
-        outside, self._names = self._names, self._names.copy()
-        for part in (*loops, *made):
-            self.visit(part)
-        self._names = outside
-
-    def visit_arg(self, node: ast.arg) -> None:
-        self.generic_visit(node)
-        self._names.forget(node.arg)
 
     def _danger(self, node: ast.expr, words: str) -> None:
         self.dangers.append(Danger(node.lineno, words))

@@ -229,7 +229,7 @@ def test_code_inside_code_is_followed_only_so_far() -> None:
 
 
 def test_nesting_that_defeats_the_parser_is_called_dangerous() -> None:
-    assert dangers("-" * 100_000 + "1")[0][1] == TOO_DEEP
+    assert dangers("-" * 90_000 + "1")[0][1] == TOO_DEEP
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,58 @@ def test_what_a_name_means_later_does_not_hide_what_it_meant_before() -> None:
     assert dangers("import os\ndef f(): os.system(c)\nc = 'rm -rf x'\nf()") == [
         (2, "deletes folders")
     ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "cmd = 'rm -rf x'\nif False:\n    cmd = 'ls'\nos.system(cmd)",
+        "if no:\n    cmd = 'rm -rf x'\nelse:\n    cmd = 'ls'\nos.system(cmd)",
+        "cmd = 'rm -rf x'\ntry:\n    pass\nexcept OSError:\n    cmd = 'ls'\nos.system(cmd)",
+        "cmd = 'rm -rf x'\nwhile no:\n    cmd = 'ls'\nos.system(cmd)",
+        "cmd = 'rm -rf x'\nfor cmd in ():\n    pass\nos.system(cmd)",
+        "cmd = 'rm -rf x'\nmatch 1:\n    case 2:\n        cmd = 'ls'\nos.system(cmd)",
+        "cmd = 'rm -rf x'\nno and (cmd := 'ls')\nos.system(cmd)",
+        "cmd = 'ls'\nfor _ in 'ab':\n    os.system(cmd)\n    cmd = 'rm -rf x'",
+        "cmd = 'ls'\ndef f(): os.system(cmd)\ncmd = 'rm -rf x'\nf()",
+        "cmd = 'ls'\nf = lambda: os.system(cmd)\ncmd = 'rm -rf x'\nf()",
+        "cmd = 'ls'\ndef f():\n    global cmd\n    cmd = 'rm -rf x'\nf()\nos.system(cmd)",
+        "cmd = 'rm -rf x'\nclass A:\n    cmd = 'ls'\nos.system(cmd)",
+        "run = os.system\nif no:\n    run = print\nrun('rm -rf x')",
+        "run = print\ndef f(): run('rm -rf x')\nrun = os.system\nf()",
+        "o = os\ndef f(): o = 1\no.system('rm -rf x')",
+        "a, b = 'x', 'y'\na = 'rm '\nb = '-rf x'\nif no:\n    a = b = ''\nos.system(a + b)",
+    ],
+)
+def test_what_may_run_is_found_whichever_way_the_code_goes(code: str) -> None:
+    assert "deletes folders" in [words for _, words in dangers(f"import os\n{code}")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "match word:\n    case cmd:\n        os.system(cmd)",
+        "from elsewhere import cmd\nos.system(cmd)",
+        "with it as cmd:\n    os.system(cmd)",
+        "cmd, b = it\nos.system(cmd)",
+        "if no:\n    cmd = input()\nos.system(cmd)",
+        "for _ in 'abc':\n    cmd = cmd + 'x'\nos.system(cmd)",
+    ],
+)
+def test_what_a_name_may_stand_for_is_unknown_where_the_code_does_not_tell(code: str) -> None:
+    assert BUILT_COMMAND in [words for _, words in dangers(f"import os\ncmd = 'ls'\n{code}")]
+
+
+def test_more_ways_than_are_told_apart_hide_nothing() -> None:
+    names = "abcdef"
+    either = "".join(f"if no:\n    {n} = 'x'\nelse:\n    {n} = 'y'\n" for n in names)
+    code = f"import os\n{either}run = print\nif no:\n    run = os.system\nrun({'+'.join(names)})"
+    assert dangers(code) == [(code.count("\n") + 1, BUILT_COMMAND)]
+
+
+def test_a_line_that_surely_runs_leaves_nothing_of_what_was_before() -> None:
+    assert dangers("import os\ncmd = 'rm -rf x'\ncmd = 'ls'\nos.system(cmd)") == []
+    assert dangers("import os\ndef f(cmd='rm -rf x'):\n    cmd = 'ls'\n    os.system(cmd)") == []
 
 
 @pytest.mark.parametrize("doubled", ["a + a", "f'{a}{a}'", "a / a", "str(a) + a", "(b := a) + b"])
