@@ -15,6 +15,7 @@ import hmac
 import json
 import os
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -24,6 +25,7 @@ Answer: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, A
 """From the id of a call and what it asks to what it is answered."""
 
 CONNECT_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.1
 _LIMIT: Final = 64 << 20
 _SIZE: Final = 64  # of a nonce, and of a proof
 _GONE: Final = "the process that sent this off is gone"
@@ -35,13 +37,12 @@ class Switchboard:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._token = secrets.token_bytes(32)
-        self._server: asyncio.Server | None = None
+        self._door: socket.socket | None = None
         self._lines: dict[str, asyncio.StreamWriter] = {}
         self._asked: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: set[str] = set()
         self._news: Mapping[str, Any] | None = None
-        self._closed = False
 
     async def open(self, host: str) -> Address:
         """Listen at *host*, and say where.
@@ -49,9 +50,14 @@ class Switchboard:
         Raises:
             OSError: this machine has no such address.
         """
-        self._server = await asyncio.start_server(self._connected, host, 0, limit=_LIMIT)
-        port = self._server.sockets[0].getsockname()[1]
-        return Address(host, port, self._token)
+        family, _, _, _, at = (
+            await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        )[0]
+        # No `asyncio.Server`: it leaves those open who come while it is being closed.
+        door = self._door = socket.create_server(at[:2], family=family)
+        door.setblocking(False)
+        self._wait_at(door)
+        return Address(host, door.getsockname()[1], self._token)
 
     def reaches(self, call_id: str) -> bool:
         """Whether that call runs, and hears us."""
@@ -72,22 +78,33 @@ class Switchboard:
 
     async def close(self) -> None:
         """Hang up."""
-        self._closed = True
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            asyncio.get_running_loop().remove_reader(self._door)
+            self._door.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._closed:  # it was being accepted when we hung up
-            writer.close()
+    def _wait_at(self, door: socket.socket) -> None:
+        if door.fileno() != -1:  # otherwise it was closed meanwhile
+            asyncio.get_running_loop().add_reader(door, self._let_in, door)
+
+    def _let_in(self, door: socket.socket) -> None:
+        try:
+            came, _ = door.accept()
+        except OSError:  # who came is gone again, or there is no room for more yet
+            running = asyncio.get_running_loop()
+            running.remove_reader(door)
+            running.call_later(_PAUSE_SECONDS, self._wait_at, door)
             return
-        task = asyncio.create_task(self._talk(reader, writer))
+        task = asyncio.create_task(self._talk(came))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: came.close())  # it may be called off before it begins
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(self, came: socket.socket) -> None:
+        came.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=came, limit=_LIMIT)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):  # `wait_for` may swallow a cancel
                 known = await self._greet(reader, writer)

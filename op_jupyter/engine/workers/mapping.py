@@ -11,7 +11,6 @@ from uuid import uuid4
 
 from op_jupyter.engine import context, loop
 from op_jupyter.engine.invocation import session_around
-from op_jupyter.engine.traced import callee_of
 from op_jupyter.engine.workers.arriving import End
 from op_jupyter.engine.workers.sending import Batch
 from op_jupyter.errors import MapFailed, UsageError
@@ -150,13 +149,11 @@ class Sent(Future[R]):
 
     Attributes:
         id: what `%agent jobs` calls it; kept with its node, as ``job``.
-        name: of the function.
     """
 
-    def __init__(self, job_id: str, name: str) -> None:
+    def __init__(self, job_id: str) -> None:
         super().__init__()
         self.id = job_id
-        self.name = name
         self._stop: Callable[[], object] = lambda: False
         self.set_running_or_notify_cancel()
 
@@ -223,24 +220,24 @@ def submit(
     _check_executor(executor)
     if isinstance(executor, ThreadPoolExecutor):
         session = session_around(context.current_frame())
-        sent = _sent(session, fn)
+        sent: Sent[R] = _sent(session)
         with context.as_job(sent.id):
             work = executor.submit(context.carry(_ends_here), fn, args, kwargs)
         sent.follow(work, work.cancel)
         return sent
     batch = Batch(fn, [(args, kwargs)])
-    sent = _sent(batch.session, fn)
+    sent = _sent(batch.session)
     with context.as_job(sent.id):
         job = loop.submit(batch.run, executor, host)
     sent.follow(job.future, job.cancel)
     return sent
 
 
-def _sent(session: AgentSession | None, fn: Callable[..., R]) -> Sent[R]:
+def _sent(session: AgentSession | None) -> Sent[Any]:
     """A job that is listed in *session* until it is over."""
     if session is None:
-        return Sent(f"job-{uuid4().hex[:12]}", callee_of(fn).name)
-    sent: Sent[R] = Sent(session.new_id("job"), callee_of(fn).name)
+        return Sent(f"job-{uuid4().hex[:12]}")
+    sent: Sent[Any] = Sent(session.new_id("job"))
     session.sent[sent.id] = sent
     sent.add_done_callback(lambda _: session.sent.pop(sent.id, None))
     return sent
