@@ -25,6 +25,7 @@ export class Approvals {
   private readonly notices = new Map<string, string>();
   private review: Review | null = null;
   private pageTitle: string | null = null;
+  private restored = false; // before, a notebook in front is not in sight yet
 
   constructor(
     private readonly app: JupyterFrontEnd,
@@ -36,6 +37,10 @@ export class Approvals {
     settings.changed.connect(look);
     app.shell.currentChanged?.connect(look);
     document.addEventListener('visibilitychange', look);
+    void app.restored.then(() => {
+      this.restored = true;
+      this.look();
+    });
   }
 
   /** The notebook with a waiting card that is nearest: the one in front first. */
@@ -106,7 +111,7 @@ export class Approvals {
       waiting += here;
       mark(notebook, badge ? here : 0);
       const seen = notebook.panel.isVisible && !document.hidden;
-      if (notify === 'never' || (notify === 'hidden' && seen)) {
+      if (!this.restored || notify === 'never' || (notify === 'hidden' && seen)) {
         continue;
       }
       for (const card of cards) {

@@ -228,9 +228,14 @@ class NotebookPage:
             self.page.wait_for_timeout(_POLL_SECONDS * 1000)
 
     def reload(self) -> None:
-        """Reload the page; the kernel runs on."""
+        """Reload the page; the kernel runs on.
+
+        JupyterLab brings the notebook of the address to the front when all else is restored: what
+        is clicked before may be undone.
+        """
         self.page.reload()
         self._wait_until_ready()
+        self.page.wait_for_load_state("networkidle")
 
     def screenshot(self, path: Path) -> None:
         """Take a picture of the page."""
