@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from docs.pages import DOCS, PAGES, ROOT, name_of
 
 from op_jupyter import Runtime, agentic_function, llm, session_context
 from op_jupyter.engine.function import AgenticFunction
 from op_jupyter.store.memory import MemoryStore
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
-PAGES = [ROOT / "README.md", ROOT / "notebooks" / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 @pytest.mark.slow
@@ -53,25 +50,6 @@ def test_every_message_of_troubleshooting_is_one_that_the_program_says() -> None
     assert unknown == []
 
 
-def _commands() -> list[tuple[str, str]]:
-    found = []
-    for page in PAGES:
-        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
-            found += [(page.name, line) for line in block.splitlines()]
-    return [(page, line.strip()) for page, line in found if line.strip().startswith("op-jupyter ")]
-
-
-@pytest.mark.parametrize(("page", "line"), _commands())
-def test_every_command_of_the_pages_is_one_that_the_command_line_takes(
-    page: str, line: str
-) -> None:
-    from op_jupyter.cli.main import parser
-
-    required = re.sub(r"\[[^]]*\]", "", line)
-    arguments = shlex.split(required, comments=True)[1:]
-    parser().parse_args(arguments)
-
-
 def test_every_make_target_of_the_pages_is_one() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -83,7 +61,7 @@ def test_every_make_target_of_the_pages_is_one() -> None:
     assert {word.partition("=")[0] for _, given in named for word in given.split()} <= settings
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
