@@ -153,9 +153,8 @@ def enter(handle: SessionHandle) -> None:
 
 
 def leave(handle: SessionHandle) -> None:
-    """It comes out again."""
-    if handle in _entered:
-        _entered.remove(handle)
+    """It comes out again; what another thread entered is not among those."""
+    _entered[:] = [entered for entered in _entered if entered is not handle]
 
 
 def refuse_stray_thread() -> None:

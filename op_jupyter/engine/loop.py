@@ -12,7 +12,7 @@ import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from op_jupyter.store.interrupts import Uninterrupted
@@ -184,12 +184,15 @@ async def run_async(
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         job.cancel()
-        await _settled(done)
+        done.add_done_callback(_note_end)
+        await asyncio.wait([done], timeout=CLEAN_UP_SECONDS)
         raise
 
 
-async def _settled(done: Awaitable[Any]) -> None:
-    await asyncio.wait([asyncio.ensure_future(done)], timeout=CLEAN_UP_SECONDS)
+def _note_end(done: asyncio.Future[Any]) -> None:
+    """Take note of how it ended: nobody waits for it any more, and asyncio need not complain."""
+    if not done.cancelled():
+        done.exception()
 
 
 def wait(future: concurrent.futures.Future[Any]) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -19,7 +19,6 @@ from op_jupyter.engine import hooks
 from op_jupyter.engine.event_bus import EventBus
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.watch import watch
-from op_jupyter.errors import OpenProgramError
 from op_jupyter.store.base import Store
 
 MAX_SESSION_ID_CHARS: Final = 128
@@ -121,17 +120,16 @@ def _key(store: Store, session_id: str) -> _Key:
 
 def _opened(store: Store, session_id: str, *, timeout: float, force: bool) -> AgentSession:
     opened = store.open(session_id, "write", timeout=timeout, force=force)
-    is_new = opened.dag.last_seq == 0
-    session = AgentSession(opened)
-    session.store_path = None if store.root is None else store.root / session_id
-    session.home = _Home(store)
-    try:
+    with ExitStack() as on_error:
+        on_error.callback(opened.close)
+        is_new = opened.dag.last_seq == 0
+        session = AgentSession(opened)
+        session.store_path = None if store.root is None else store.root / session_id
+        session.home = _Home(store)
         hooks.guard(session)
-    except OpenProgramError:
-        session.close()
-        raise
-    session.reloads_with(lambda: store.open(session_id, "write"))
-    watch(session, bus_of(store), is_new=is_new)
+        session.reloads_with(lambda: store.open(session_id, "write"))
+        watch(session, bus_of(store), is_new=is_new)
+        on_error.pop_all()
     return session
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from op_jupyter.core.attempts import (
     OTHER_ROLES,
-    SAID_BY,
     Attempt,
     AttemptStatus,
     Message,
@@ -27,8 +26,6 @@ from op_jupyter.core.attempts import (
     messages_of,
 )
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.messages import TextBlock, block_to_json
-from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
@@ -420,18 +417,7 @@ class Service:
             await asyncio.shield(asyncio.to_thread(registry.release, session))
 
     def _note(self, session: AgentSession, content: str, role: str) -> Sent:
-        node = session.recorder.append(
-            Node(
-                id=session.new_id("message"),
-                role="user",
-                name=role,
-                input=[block_to_json(TextBlock(content))],
-                status="completed",
-                predecessor=session.dag.head,
-                metadata={SAID_BY: role, "label": clip(content)},
-            ),
-            advance_head=True,
-        )
+        node = loop.run_sync(session.say, content, role)
         said = {"message_id": node.id, "role": role, "content": content}
         self.bus.publish(session.session_id, "message.received", said)
         return Sent(node.id)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from op_jupyter.core.agents import AgentMessage
+from op_jupyter.core.attempts import SAID_BY
 from op_jupyter.core.compaction import rewind_target
 from op_jupyter.core.graph import Dag
-from op_jupyter.core.messages import Block, TextBlock
+from op_jupyter.core.messages import Block, TextBlock, block_to_json
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.permissions import PermissionAnswer, PermissionMode, PermissionRequest
 from op_jupyter.core.rules import Rule
@@ -310,15 +311,33 @@ class AgentSession:
         self._check_loaded()
         if (known := self._known(start.client_request_id)) is not None:
             return TurnAccepted(known)
-        if self._active is not None:
-            raise Busy(
-                f"turn {self._active.id} is still running in session {self.session_id!r}; "
-                "wait for it or cancel it",
-                turn_id=self._active.id,
-            )
+        self._check_free()
         turn = self._begin(clip(start.text), start.client_request_id)
         self._let_run(turn, lambda: self._run_in_place(turn, start))
         return TurnAccepted(turn.id)
+
+    async def say(self, text: str, role: str) -> Node:
+        """Add what somebody else than the person said to the conversation; starts no turn.
+
+        Raises:
+            ReloadRequired: the session has to be opened again.
+            Busy: a turn is active, whose line it would cut.
+            StoreError: it could not be stored.
+        """
+        self._check_loaded()
+        self._check_free()
+        return self.recorder.append(
+            Node(
+                id=self.new_id("message"),
+                role="user",
+                name=role,
+                input=[block_to_json(TextBlock(text))],
+                status="completed",
+                predecessor=self.dag.head,
+                metadata={SAID_BY: role, "label": clip(text)},
+            ),
+            advance_head=True,
+        )
 
     async def _run_in_place(self, turn: LiveTurn, start: TurnStart) -> Outcome:
         """Run the turn in the worktree that it asks for; what goes on beside it is elsewhere."""
@@ -330,6 +349,14 @@ class AgentSession:
             raise ReloadRequired(
                 f"session {self.session_id!r} has to be reloaded: {reason}; "
                 f"`%agent resume {self.session_id}` does it"
+            )
+
+    def _check_free(self) -> None:
+        if self._active is not None:
+            raise Busy(
+                f"turn {self._active.id} is still running in session {self.session_id!r}; "
+                "wait for it or cancel it",
+                turn_id=self._active.id,
             )
 
     def _check_idle(self, what: str) -> None:
@@ -574,12 +601,14 @@ class AgentSession:
         A turn that was left running fails with the code ``actor_stopped``.
         """
         left = self._active is not None or bool(self.agents.running)
-        if left and not loop.on_background_loop():
-            loop.run_sync(self._abandon)
-        else:
-            self.agents.interrupt_all()
-        self.trace.flush()
-        self.store.close()
+        try:
+            if left and not loop.on_background_loop():
+                loop.run_sync(self._abandon)
+            else:
+                self.agents.interrupt_all()
+            self.trace.flush()
+        finally:
+            self.store.close()
 
     async def _abandon(self) -> None:
         if (turn := self._active) is not None and turn.task is not None:
@@ -645,21 +674,27 @@ class AgentSession:
     def open_shared_turn(self, turn_id: str) -> None:
         """Begin the turn that a block of code named, unless it is open or over."""
         with self._shared_lock:
-            self._shared_turns[turn_id] = self._shared_turns.get(turn_id, 0) + 1
-            if turn_id not in self.dag.turns:
+            if turn_id in self._shared_turns:
+                self._shared_turns[turn_id] += 1
+            elif turn_id not in self.dag.turns:
                 self.recorder.begin_turn(
                     Turn(turn_id, "call", "running", turn_id, self.dag.head, started_at=self.now())
                 )
+                self._shared_turns[turn_id] = 1
 
     def close_shared_turn(self, turn_id: str, error: BaseException | None) -> None:
-        """End it when the last block that shares it leaves."""
+        """End it when the last block that shares it leaves, if such a block began it."""
         with self._shared_lock:
-            self._shared_turns[turn_id] -= 1
-            if self._shared_turns[turn_id] > 0 or self.dag.turns[turn_id].status != "running":
+            sharing = self._shared_turns.pop(turn_id, 0) - 1
+            if sharing > 0:
+                self._shared_turns[turn_id] = sharing
                 return
-            del self._shared_turns[turn_id]
+            running = self.dag.turns[turn_id].status == "running"
+            if running and sharing < 0:
+                return  # whoever began it ends it
             self._calls.pop(turn_id, None)
-            self.recorder.end_turn(turn_id, status_of(error))
+            if running:
+                self.recorder.end_turn(turn_id, status_of(error))
 
     def now(self) -> str:
         """The time, UTC, ISO 8601."""

@@ -6,6 +6,7 @@ for hosts that bring their own store, `session_scope`).
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from contextvars import Token
 from dataclasses import replace
 from types import TracebackType
@@ -14,6 +15,7 @@ from uuid import uuid4
 
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.engine import hooks, registry
+from op_jupyter.engine.calls import record_end
 from op_jupyter.engine.context import SessionHandle, bind, enter, leave, unbind
 from op_jupyter.errors import ConfigurationError, UsageError
 from op_jupyter.store.base import Store
@@ -115,14 +117,15 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
             id_prefix=self._id_prefix,
             **self._meta,
         )
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(close_handle, handle)
             runtime = self._configured_runtime() if self._build_runtime else self._runtime
-        except BaseException:
-            close_handle(handle)
-            raise
-        self._handle = handle = replace(handle, runtime=runtime)
-        if self._turn_id is not None:
-            handle.agent.open_shared_turn(self._turn_id)
+            if self._owned is not None:
+                on_error.callback(self._owned.close)
+            self._handle = handle = replace(handle, runtime=runtime)
+            if self._turn_id is not None:
+                handle.agent.open_shared_turn(self._turn_id)
+            on_error.pop_all()
         self._tokens = bind(handle, self._turn_id, runtime)
         if not self.embedded:
             enter(handle)
@@ -147,13 +150,12 @@ class session_context:  # noqa: N801 -- used like the functions of contextlib
         if handle is None:
             return
         leave(handle)
-        try:
-            if self._turn_id is not None:
-                handle.agent.close_shared_turn(self._turn_id, error)
+        with ExitStack() as last:
+            last.callback(close_handle, handle)
             if self._owned is not None:
-                self._owned.close()
-        finally:
-            close_handle(handle)
+                last.callback(self._owned.close)
+            if (turn_id := self._turn_id) is not None:
+                record_end(error, lambda: handle.agent.close_shared_turn(turn_id, error))
 
     async def __aenter__(self) -> SessionHandle:
         return self.__enter__()

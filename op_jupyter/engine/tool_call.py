@@ -324,14 +324,16 @@ async def _result(
     try:
         done, _ = await asyncio.wait({task}, timeout=limit)
     except asyncio.CancelledError:
-        call.in_spite = await _stop(task)
+        with contextlib.suppress(asyncio.CancelledError):  # cancelled again: wait no longer
+            await _stop(task)
+        call.in_spite = _in_spite(task)
         raise
     if done:
         return (
             task.result() if not task.cancelled() else text_output("cancelled", "the tool stopped")
         )
-    late = await _stop(task)
-    return late or text_output(
+    await _stop(task)
+    return _in_spite(task) or text_output(
         "failed", f"TimedOut: no result after {limit:g} seconds; it may go on for a while"
     )
 
@@ -343,11 +345,14 @@ def _limit(tool: Tool, context: ToolContext) -> float | None:
     return None if context.seconds == math.inf else context.seconds
 
 
-async def _stop(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:
-    """Cancel *task*; what it returned in spite of that, or None."""
+async def _stop(task: asyncio.Task[ToolOutput]) -> None:
+    """Cancel *task*, and wait a while for its end."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):  # cancelled again: wait no longer
-        await asyncio.wait({task}, timeout=STOP_SECONDS)
+    await asyncio.wait({task}, timeout=STOP_SECONDS)
+
+
+def _in_spite(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:
+    """What a cancelled *task* returned in spite of that, or None."""
     return task.result() if task.done() and not task.cancelled() else None
 
 

@@ -67,7 +67,7 @@ def is_alive(holder: Holder) -> bool:
         return False
     try:
         os.kill(holder.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True  # another user's
@@ -188,7 +188,7 @@ def _parse_holder(text: bytes) -> Holder | None:
         return Holder(
             int(said["pid"]), *(str(said[k])[:200] for k in ("host", "boot", "kernel", "since"))
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return _UNKNOWN
 
 

@@ -67,7 +67,8 @@ class SessionStore:
             kernel_id = os.environ.get(KERNEL_VARIABLE, "")
         self._outside = Outside(files or FileSystem(), clock, new_tag, kernel_id)
         self._reserved: dict[str, dict[str, Any]] = {}
-        self._writers: weakref.WeakSet[DiskSession] = weakref.WeakSet()
+        # Sessions are opened in many threads: looked up, never iterated over.
+        self._writers: weakref.WeakValueDictionary[str, DiskSession] = weakref.WeakValueDictionary()
         self._trash = Trash(self._root, self._outside.files, clock)
 
     def create_session(self, session_id: str | None = None, **meta: Any) -> str:
@@ -100,7 +101,7 @@ class SessionStore:
             )
         else:
             session = self._open_new(session_id)
-        self._writers.add(session)
+        self._writers[session_id] = session
         return session
 
     def sessions(self, limit: int = 50) -> list[SessionInfo]:
@@ -234,8 +235,9 @@ class SessionStore:
 
     def abandon(self) -> None:
         """Let go of every open session at once, for an exit that cannot wait for git."""
-        for session in list(self._writers):
-            session.abandon()
+        for held in self._writers.valuerefs():
+            if (session := held()) is not None:
+                session.abandon()
 
     # -- the trash
 
@@ -322,7 +324,8 @@ class SessionStore:
     def _open_new(self, session_id: str) -> DiskSession:
         if session_id not in self._reserved:
             raise self._unknown(session_id)
-        if any(w.session_id == session_id and not w.closed for w in self._writers):
+        writer = self._writers.get(session_id)
+        if writer is not None and not writer.closed:
             raise locked(session_id, self._me())
         return DiskSession(
             self._folder(session_id), Dag(session_id), self._reserved[session_id], self._outside

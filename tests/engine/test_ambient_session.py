@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from op_jupyter import Runtime, SessionStore, agentic_function, llm, session_context
 from op_jupyter.core.keys import canonical_json
-from op_jupyter.errors import ConfigurationError
+from op_jupyter.engine import registry
+from op_jupyter.errors import ConfigurationError, StoreError, UsageError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import Gate, ScriptedProvider, call, reply
-from tests.engine.harness import FakeTool, assert_sound, start_in_background
+from tests.engine.harness import FakeTool, assert_sound, run, start_in_background, texts
+from tests.support.faulty_files import FaultyFileSystem
 
 
 @agentic_function
@@ -140,3 +143,86 @@ def test_what_a_prompt_is_rendered_from_does_not_grow_with_the_session(store: Me
         assert_sound(handle.agent)
     assert len(sizes) == 30
     assert max(sizes) - min(sizes) <= 8  # of numbers that get another digit
+
+
+def test_a_block_in_a_turn_that_is_over_leaves_nothing_that_says_it_runs(
+    store: MemoryStore,
+) -> None:
+    runtime = Runtime(provider=answering())
+    with session_context("s1", store=store, runtime=runtime) as handle:
+        for _ in range(2):
+            with session_context("s1", store=store, runtime=runtime, turn_id="t1"):
+                assert llm("hello") == "so"
+        handle.agent.check_idle("do it")
+        assert handle.agent.dag.turns["t1"].status == "completed"
+
+
+def test_a_block_in_a_turn_that_somebody_else_began_does_not_end_it(store: MemoryStore) -> None:
+    def look(_arguments: Any) -> str:
+        turn_id = handle.agent.active_turn_id
+        with session_context(
+            "s1", store=store, runtime=Runtime(provider=answering()), turn_id=turn_id
+        ):
+            return handle.agent.dag.turns[turn_id].status
+
+    with in_session(store, answering()) as handle:
+        provider = ScriptedProvider(reply(call("look", {})), reply("done"))
+        outcome = run(handle.agent, provider, [FakeTool(act=look)])
+        assert (outcome.status, outcome.text) == ("completed", "done")
+        assert texts(handle.agent) == ["running"]
+        assert_sound(handle.agent)
+
+
+def test_a_session_whose_turn_cannot_be_begun_is_let_go_and_taken_anew(tmp_path: Path) -> None:
+    files = FaultyFileSystem()
+    store = SessionStore(tmp_path, files=files)
+    files.arm(1, forever=True)
+    entering = session_context(
+        "s1", store=store, runtime=Runtime(provider=answering()), turn_id="t1"
+    )
+    with pytest.raises(StoreError):
+        entering.__enter__()
+    assert registry.live(store, "s1") is None
+    files.disarm()
+    with entering as handle:
+        assert llm("hello") == "so"
+    assert store.load("s1").turns["t1"].status == "completed"
+    assert handle.agent.store.closed
+
+
+def test_what_ended_a_block_is_not_masked_by_a_disk_that_refuses_its_end(tmp_path: Path) -> None:
+    files = FaultyFileSystem()
+    store = SessionStore(tmp_path, files=files)
+    with (
+        pytest.raises(ValueError, match="mine") as caught,
+        session_context("s1", store=store, runtime=Runtime(provider=answering()), turn_id="t1"),
+    ):
+        llm("hello")
+        files.arm(1, forever=True)
+        raise ValueError("mine")
+    assert any("could not record" in note for note in caught.value.__notes__)
+    assert registry.live(store, "s1") is None
+
+
+def test_a_thread_that_leaves_a_session_does_not_take_the_main_thread_out_of_it(
+    store: MemoryStore,
+) -> None:
+    def come_and_go() -> None:
+        with session_context("s1", store=store, runtime=runtime):
+            pass
+
+    def stray() -> None:
+        with pytest.raises(UsageError, match="stands in no session"):
+            llm("hello")
+        refused.append(True)
+
+    refused: list[bool] = []
+    runtime = Runtime(provider=answering())
+    with session_context("s1", store=store):
+        pass
+    with session_context("s1", store=store, runtime=runtime):
+        for work in (come_and_go, stray):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    assert refused == [True]

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -481,3 +482,14 @@ def test_events_published_from_many_threads_are_numbered_without_gaps() -> None:
         got = [events.get(1) for _ in range(400)]
 
     assert [event.sequence for event in got if event is not None] == list(range(1, 401))
+
+
+def test_messages_of_many_threads_all_stay_in_the_conversation(world: World) -> None:
+    one = world.session()
+    texts = [f"note {number};" for number in range(12)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda text: world.service.send_message(one, text, "system"), texts))
+    world.says(reply("so"))
+    world.service.wait(one, world.service.send_message(one, "go").attempt_id or "")
+    sent = str(world.provider.requests[0].messages)
+    assert [text for text in texts if text not in sent] == []

@@ -150,6 +150,40 @@ def test_cancelling_twice_and_again_while_a_tool_tidies_up_is_harmless(
     goes_on(session)
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_cancel_that_comes_while_a_late_tool_is_given_up_is_not_lost(
+    session: AgentSession, store: MemoryStore, bare: bool
+) -> None:
+    never, stopping = Gate(), Gate()
+
+    class Late(FakeTool):
+        async def run(self, arguments: Any, context: ToolContext) -> ToolOutput:
+            try:
+                await never.pass_through()
+            finally:
+                await stopping.pass_through()
+            return ToolOutput(())
+
+    provider = ScriptedProvider(reply(*CALLS), reply("went on"))
+    tool = Late(timeout=0.01)
+    if bare:
+        with session_context("s1", store=store, runtime=Runtime(provider=provider)):
+            call_job = loop.submit(agent.aio, "go", tools=[tool])
+        stopping.wait_reached()
+        call_job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            call_job.future.result(5)
+    else:
+        turn_id, job = start_in_background(session, provider, [tool])
+        stopping.wait_reached()
+        loop.run_sync(session.cancel_turn, turn_id)
+        assert job.future.result(5).status == "cancelled"
+    stopping.open()
+    assert states(session) == ["cancelled"] * 3
+    assert len(provider.requests) == 1
+    goes_on(session)
+
+
 def test_a_tool_that_ends_well_although_it_was_cancelled_has_its_true_result(
     session: AgentSession,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from typing import Any
@@ -152,3 +153,27 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
     assert os.read(reader, 100) == b"answered"
     os.close(reader)
     os.close(writer)
+
+
+def test_an_async_caller_that_is_cancelled_leaves_nothing_unheard() -> None:
+    begun = threading.Event()
+    complaints: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def stop_it() -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: complaints.append(context)
+        )
+        task = asyncio.ensure_future(loop.run_async(work))
+        await asyncio.to_thread(begun.wait, 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+
+    asyncio.run(stop_it())
+    assert complaints == []

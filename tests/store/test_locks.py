@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import SessionLocked, StoreError
+from op_jupyter.store.lock import this_process
 from op_jupyter.store.sessions import SessionStore
 
 
@@ -332,3 +334,41 @@ def test_closing_in_a_child_leaves_the_parent_its_session(store: SessionStore) -
     with python(FORK_AND_GO_ON, store.root_path) as parent:
         parent.communicate()
     assert [n.id for n in store.load("s")] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 4000,
+        '{"pid": 1e999}',
+        f'{{"pid": {10**30}, "host": "here", "boot": "BOOT", "kernel": "", "since": ""}}',
+        "\xff\x00",
+    ],
+)
+def test_a_lock_file_that_says_nonsense_keeps_nobody_out(store: SessionStore, text: str) -> None:
+    dying = store.open(store.create_session("s"))
+    dying.set_meta(title="one")
+    store.abandon()
+    boot = this_process("", "").boot
+    path = store.root_path / "s/.git/session.lock"
+    path.write_text(text.replace("BOOT", boot), encoding="latin-1")
+    store.doctor("s").examine()
+    again = SessionStore(store.root_path).open("s")
+    again.close()
+    assert path.read_bytes() == b""
+
+
+def test_new_sessions_can_be_opened_in_many_threads_at_once(store: SessionStore) -> None:
+    def open_some(thread: int) -> None:
+        ids = (f"s-{thread}-{number}" for number in range(60))
+        kept.extend(store.open(store.create_session(session_id)) for session_id in ids)
+
+    kept: list[object] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(open_some, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(kept) == 240
