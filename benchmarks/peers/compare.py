@@ -2,13 +2,14 @@
 
     python benchmarks/peers/compare.py [--full] [--rounds 5] [--only append,size] [--out FOLDER]
 
-*--only*: scenarios of ``systems/``, or ``resume``, ``cell``, ``click``, ``graph``, ``store``.
+*--only*: scenarios of ``systems/``, or ``resume``, ``cell``, ``click``, ``graph``, ``lessons``,
+``store``.
 
 Each system runs in an environment and in processes of its own, all of the same Python.  A round
 asks every system once; rounds alternate in order (A B C, C B A, ...), so that whatever else the
 machine does hits all alike.  Prints a Markdown table and, with ``--out docs``, writes
-``benchmarks.md`` and ``benchmarks.json`` there.  Exits with 1 when a goal of ours is missed by
-all rounds.
+``benchmarks.md`` and ``benchmarks.json`` there, and README's table from them.  Exits with 1 when a
+goal of ours is missed by all rounds.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ SYSTEMS = Path(__file__).resolve().parent / "systems"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks"), str(SYSTEMS.parent)]
 
 import cells  # noqa: E402
+import lessons  # noqa: E402
+import readme_table  # noqa: E402
 import store as beside_raw  # noqa: E402
 from kernel.clicks import from_click_to_start  # noqa: E402
 from kernel.harness import running_kernel_of  # noqa: E402
@@ -446,7 +449,19 @@ def measure(
         rows.append(clicked(asker, fake, rounds))
     if not only or "graph" in only:
         rows += graphs(rounds)
+    if not only or "lessons" in only:
+        rows += replayed_lessons()
     return rows
+
+
+def replayed_lessons() -> list[Row]:
+    """One row a lesson; twice, for none of them is near its goal."""
+    say("the lessons")
+    rows: dict[str, Row] = {}
+    for name, seconds in [*lessons.replayed(), *lessons.replayed()]:
+        row = Row(f"the lesson {name}, replayed by nbval", "s", limit=lessons.LIMIT_SECONDS)
+        rows.setdefault(name, row).add(OURS.title, seconds)
+    return list(rows.values())
 
 
 def clicked(asker: Asker, fake: FakeMessages, rounds: int) -> Row:
@@ -709,6 +724,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ],
         }
         (args.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        if args.out.resolve() == readme_table.FOUND.parent and not args.only:
+            readme_table.main()
     return 1 if any(row.missed() for row in rows) or beside.missed else 0
 
 
