@@ -50,6 +50,7 @@ from op_jupyter.engine.trace import Trace
 from op_jupyter.engine.turn_runner import COMPACTION, run_compaction, run_turn
 from op_jupyter.errors import (
     Busy,
+    ConfigurationError,
     EmptyInput,
     PermissionNotPending,
     ReloadRequired,
@@ -169,7 +170,7 @@ class AgentSession:
         self.store = store
         self.recorder = Recorder(store, self._publisher, cleaner or Cleaner())
         self.backups = Backups(self.recorder, self._never_copied)
-        self._workspace = Path.cwd()
+        self._workspace = _current_folder()
         self._worktree: Path | None = None
         self.asker: Asker = script_asker()
         self.main_thread: MainThread | None = None
@@ -699,6 +700,15 @@ class AgentSession:
     def now(self) -> str:
         """The time, UTC, ISO 8601."""
         return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "the current folder is gone; go to one that is there with os.chdir"
+        ) from None
 
 
 def _random_id(kind: str) -> str:

@@ -49,7 +49,13 @@ class BackgroundTurn:
     def status(self) -> str:
         """``running``, or how it ended: ``completed``, ``failed``, ``cancelled``."""
         turn = self._session.dag.turns.get(self.id)
-        return "running" if turn is None else turn.status
+        if turn is not None and turn.status != "running":
+            return turn.status
+        # A disk that refuses keeps the end of a turn, or all of it, from being stored.
+        ended = None if self._ended is None else self._ended.future
+        if ended is None or not ended.done():
+            return "running"
+        return "failed" if ended.exception() is not None else ended.result().status
 
     @property
     def done(self) -> bool:

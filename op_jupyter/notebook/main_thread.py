@@ -52,8 +52,11 @@ class Wake:
 
     def set(self) -> None:
         """Wake the waiting thread; from any thread, and from a signal handler."""
+        writer = self._writer
+        if writer < 0:
+            return  # closed: the number may be another file's by now
         with contextlib.suppress(BlockingIOError):  # full: it is awake already
-            os.write(self._writer, b"w")
+            os.write(writer, b"w")
 
     def clear(self) -> None:
         """Forget earlier calls of `set`."""
@@ -75,8 +78,9 @@ class Wake:
         """Give the descriptors back."""
         if self._watches and (other := signal.set_wakeup_fd(-1)) != self._writer:
             signal.set_wakeup_fd(other)
+        writer, self._writer = self._writer, -1
         os.close(self._reader)
-        os.close(self._writer)
+        os.close(writer)
 
 
 class _Job(Generic[T]):

@@ -7,7 +7,7 @@ here, and it is installed in the context of every cell before the cell runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -152,15 +152,18 @@ class Notebook:
     def _open_known(self, session_id: str) -> SessionHandle:
         if not self.store.exists(check_session_id(session_id)):
             raise self.unknown(session_id)
-        handle = self._hosted(open_handle(session_id, store=self.store))
-        meta = handle.agent.dag.meta
-        self.restarts = int(meta.get("restarts", 0)) + 1
-        handle.agent.recorder.set_meta(restarts=self.restarts, notebook=notebook_id(self.shell).key)
+        with _kept_open(open_handle(session_id, store=self.store)) as handle:
+            self.host(handle.agent)
+            meta = handle.agent.dag.meta
+            restarts, key = int(meta.get("restarts", 0)) + 1, notebook_id(self.shell).key
+            handle.agent.recorder.set_meta(restarts=restarts, notebook=key)
+        self.restarts = restarts
         return handle
 
     def _hosted(self, handle: SessionHandle) -> SessionHandle:
         """*handle*, with what this notebook lends to calls outside of ``%%agent`` cells."""
-        self.host(handle.agent)
+        with _kept_open(handle):
+            self.host(handle.agent)
         return handle
 
     def host(self, session: AgentSession) -> None:
@@ -363,15 +366,29 @@ class Notebook:
 
     def close(self) -> None:
         """Stop what runs in the background, and give everything back."""
-        self.jobs.close()
-        self.notices.close()
-        self.servers.close()
-        if self._handle is not None:
-            close_handle(self._handle)
-            self._handle = None
-        self._services.close()
-        install(None)
-        self.lent.close()
+        with ExitStack() as last:  # in reverse, and each of them although another one fails
+            last.callback(self.lent.close)
+            last.callback(install, None)
+            last.callback(self._services.close)
+            last.callback(self._leave_session)
+            last.callback(self.servers.close)
+            last.callback(self.notices.close)
+            last.callback(self.jobs.close)
+
+    def _leave_session(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            close_handle(handle)
+
+
+@contextmanager
+def _kept_open(handle: SessionHandle) -> Iterator[SessionHandle]:
+    """*handle*, let go again when what is done with it fails."""
+    try:
+        yield handle
+    except BaseException:
+        close_handle(handle)
+        raise
 
 
 class _CallAsker:
@@ -380,7 +397,6 @@ class _CallAsker:
     def __init__(self, notebook: Notebook, session: AgentSession) -> None:
         self._notebook = notebook
         self._session = session
-        self._card = CallCard(session)
 
     def _asker(self) -> NotebookAsker:
         notebook = self._notebook
@@ -388,7 +404,8 @@ class _CallAsker:
         return NotebookAsker(
             lambda: detect(notebook.shell),
             notebook.lent,
-            self._card,
+            # One for each: the end of a card must not take away the next one.
+            CallCard(self._session),
             decisions=decisions,
             questions=notebook.questions(self._session, decisions),
         )

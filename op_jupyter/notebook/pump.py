@@ -81,7 +81,9 @@ class PlainWait:
 
     def wait(self, wake: int, timeout: float) -> None:
         """Sleep until *wake* is readable, at most *timeout* seconds."""
-        select.select([wake], [], [], timeout)
+        poller = select.poll()  # `select.select` takes no descriptor from 1024 up
+        poller.register(wake, select.POLLIN)
+        poller.poll(int(timeout * 1000))
 
 
 def open_pump(kernel: Any, interrupts: Interrupts) -> Pump:

@@ -182,8 +182,9 @@ def _await_address(
 ) -> str:
     """The address that the child prints once the model is loaded."""
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-    if not ready:
+    poller = select.poll()  # `select.select` takes no descriptor from 1024 up
+    poller.register(process.stdout, select.POLLIN)
+    if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise _too_slow(timeout, log)
     line = process.stdout.readline()
     if not line:

@@ -226,3 +226,16 @@ def test_a_thread_that_leaves_a_session_does_not_take_the_main_thread_out_of_it(
             thread.start()
             thread.join()
     assert refused == [True]
+
+
+def test_a_session_cannot_be_entered_in_a_folder_that_is_gone(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigurationError, match="the current folder is gone"):
+        in_session(store, answering()).__enter__()
+    monkeypatch.chdir(tmp_path)
+    with in_session(store, answering()):
+        assert llm("hello") == "so"

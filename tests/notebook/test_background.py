@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from engine.harness import FailingStore
 from shells import Model, Shell
 
 from op_jupyter.engine import loop
@@ -77,6 +78,21 @@ def test_a_job_that_fails_says_so_when_it_is_waited_for(
     with pytest.raises(TurnFailed, match="max_model_calls"):
         job.result()
     assert job.status == "failed"
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_job_that_cannot_be_stored_does_not_run_for_ever(
+    notebook: Notebook, shell: Shell, model: Model, writes: int
+) -> None:
+    model.answers(reply("Done."), reply("Never seen."))
+    shell.value("%%agent\nA first one, which names the session")
+    recorder = notebook.session.recorder
+    recorder.reopened(FailingStore(recorder.store, writes))  # type: ignore[arg-type]
+    job = begin(shell)
+    with pytest.raises(TurnFailed, match="persistence_error"):
+        job.result()
+    assert (job.status, job.done) == ("failed", True)
+    assert shell.says("%agent jobs").count("running") == 0
 
 
 def test_a_job_can_be_cancelled_once(notebook: Notebook, shell: Shell, model: Model) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import fcntl
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,7 +16,8 @@ import pytest
 
 from op_jupyter.engine.loop import Job, submit
 from op_jupyter.errors import SessionStateError
-from op_jupyter.notebook.main_thread import LentThread
+from op_jupyter.notebook.main_thread import LentThread, Wake
+from op_jupyter.notebook.pump import PlainWait
 
 MAIN = threading.main_thread()
 
@@ -280,3 +283,32 @@ def test_an_interrupt_for_a_job_that_is_over_does_nothing(lent: LentThread) -> N
     with lent.interrupts:
         lent.interrupts.kick(lambda: False)
         lent.interrupts.check()
+
+
+def test_a_wake_after_the_end_writes_into_nobody_else_s_file() -> None:
+    wake = Wake()
+    wake.close()
+    reader, writer = os.pipe()  # the very numbers that were given back
+    os.set_blocking(reader, False)
+    try:
+        wake.set()
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 1)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_descriptor_of_any_number_can_be_waited_for() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+    reader, writer = os.pipe()
+    try:
+        high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1500)
+        os.write(writer, b"w")
+        PlainWait().wait(high, 5.0)
+        os.close(high)
+    finally:
+        os.close(reader)
+        os.close(writer)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

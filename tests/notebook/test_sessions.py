@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,6 +228,24 @@ def test_a_session_is_resumed_by_id_and_the_model_hears_the_earlier_turns(
     assert notebook.session.session_id == session_id
     assert "My name is Ada." in talkative.sent()
     assert said(notebook.session.dag) == ["My name is Ada.", "What is my name?"]
+
+
+def test_a_session_that_cannot_be_gone_on_with_is_let_go(
+    notebook: Notebook, shell: Shell, model: Model, store: MemoryStore, tmp_path: Path
+) -> None:
+    other = store.open(store.create_session("other"))
+    other.set_meta(title="another one")
+    other.close()
+    model.answers(reply("ok"))
+    shell.value("%%agent\nhello")
+    mine = notebook.session.session_id
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "current folder is gone" in str(shell.error("%agent resume other"))
+    os.chdir(tmp_path)
+    assert notebook.session.session_id == mine
+    store.open("other").close()
 
 
 def test_the_first_prompt_after_a_resume_tells_that_variables_are_gone(
