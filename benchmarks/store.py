@@ -2,7 +2,9 @@
 
     python benchmarks/store.py [--sizes 100,1000,10000] [--rounds 3] [--folder PATH]
 
-FULL=1 in the environment adds sessions of 100,000 nodes, which takes many minutes and 2 GB.
+FULL=1 in the environment adds a session of 100,000 nodes, which takes about ten minutes, 3 GB of
+disk and 2 GB of memory.  Sessions as long as that are measured at their start, in the middle and
+at their end; the nodes between are laid down by the same stores, ten at a time.
 
 Everything is a ratio of what was measured side by side: work is done in blocks of
 a few turns, by each contestant in turn and in changing order, so that whatever else the
@@ -23,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,11 +33,14 @@ from typing import Any
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.store import codec
-from op_jupyter.store.base import OpenSession
+from op_jupyter.store.base import Ended, Fill, OpenSession, Tip
+from op_jupyter.store.search import SearchIndex
 from op_jupyter.store.sessions import SessionStore
 
 TURN = 10  # nodes in a turn, and so in a commit
 BLOCK = 5  # turns between two looks at the clock
+LONG = 20_000  # nodes from which on a session is measured in three places only
+MEASURED = 100  # turns in each of these places
 HEAD = "| measure | median | 95 % interval | goal | |\n|---|---|---|---|---|"
 AT = "2026-01-01T00:00:00.000000+00:00"
 
@@ -44,7 +49,7 @@ AT = "2026-01-01T00:00:00.000000+00:00"
 
 
 class Nodes:
-    """Model calls of about 5 KB, the same ones for everybody."""
+    """Model calls of about 5 KB, the same ones for everybody; *words*: of the first answer."""
 
     def __init__(self) -> None:
         chance = random.Random(7)
@@ -54,6 +59,7 @@ class Nodes:
         ]
         self._asked = [self._text(chance, words, 250) for _ in range(100)]
         self._said = [self._text(chance, words, 550) for _ in range(100)]
+        self.words = self._said[0].split()
 
     @staticmethod
     def _text(chance: random.Random, words: Sequence[str], count: int) -> str:
@@ -98,6 +104,15 @@ def write_node(session: OpenSession, number: int) -> None:
     session.update(f"n{number}", **NODES.filled(number))
 
 
+def lay_turn(session: OpenSession, turn: int) -> None:
+    """The same records with two waits for the disk, and the commit: nothing to measure."""
+    numbers = range(turn * TURN, (turn + 1) * TURN)
+    begun = Turn(f"t{turn}", base=session.dag.head, subject=f"Turn number {turn}")
+    session.write([begun, *(Tip(NODES.entered(number)) for number in numbers)])
+    filled = (Fill(f"n{number}", NODES.filled(number)) for number in numbers)
+    session.write([*filled, Ended(f"t{turn}", "completed")])
+
+
 def write_turn(session: OpenSession, turn: int) -> None:
     """A whole turn, which is a commit."""
     session.begin_turn(Turn(f"t{turn}", base=session.dag.head, subject=f"Turn number {turn}"))
@@ -123,6 +138,12 @@ class Raw:
                     os.write(self._fd, line)
                     os.fsync(self._fd)
 
+    def lay(self, turns: range) -> None:
+        for turn in turns:
+            for number in range(turn * TURN, (turn + 1) * TURN):
+                os.write(self._fd, b"".join(self._lines[number % len(self._lines)]))
+        os.fsync(self._fd)
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -138,6 +159,12 @@ class Journal:
         for turn in turns:
             for number in range(turn * TURN, (turn + 1) * TURN):
                 write_node(self._session, number)
+
+    def lay(self, turns: range) -> None:
+        for turn in turns:
+            numbers = range(turn * TURN, (turn + 1) * TURN)
+            self._session.write([Tip(NODES.entered(number)) for number in numbers])
+            self._session.write([Fill(f"n{number}", NODES.filled(number)) for number in numbers])
 
     def close(self) -> None:
         self._session.abandon()
@@ -155,14 +182,38 @@ class WithCommits:
             write_turn(self.session, turn)
         self.session.flush()
 
+    def lay(self, turns: range) -> None:
+        for turn in turns:
+            lay_turn(self.session, turn)
+        self.session.flush()
+
     def close(self) -> None:
         self.session.close()
 
 
 CONTESTANTS = {"raw": Raw, "journal": Journal, "commits": WithCommits}
+AGAINST_RAW = (
+    ("journal", "append + update, against raw", 1.5),
+    ("commits", "the same with a commit every 10 nodes", 2.5),
+)
 
 
 # --- measuring --------------------------------------------------------------------------
+
+
+class Progress:
+    """Tells on stderr what is being done, and how long the rest takes if it goes on like that."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = time.monotonic()
+
+    def tell(self, doing: str, done: float) -> None:
+        """*done*: the part of all that lies behind, 0 to 1, on a quiet machine."""
+        left = ""
+        if done > 0.02:
+            left = f"; about {(time.monotonic() - self._began) * (1 / done - 1) / 60:.0f} min left"
+        print(f"… {self._what}: {doing}{left}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,29 +274,32 @@ class Table:
         return "\n".join([HEAD, *(result.row() for result in self.results)])
 
 
+def race(runners: Mapping[str, Any], turns: range) -> dict[str, list[float]]:
+    """Seconds that each of *runners* takes for each block of *turns*."""
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    order = list(runners)
+    for start in turns[::BLOCK]:
+        random.shuffle(order)
+        for name in order:
+            block = partial(runners[name].block, range(start, start + BLOCK))
+            times[name].append(timed(block))
+    return times
+
+
 def side_by_side(folder: Path, size: int, rounds: int) -> Iterator[Result]:
     """All contestants write *size* nodes, block by block, *rounds* times."""
     times: dict[str, list[list[float]]] = {name: [] for name in CONTESTANTS}
-    order = list(CONTESTANTS)
     for _ in range(rounds):
         with scratch(folder) as place:
-            runners = {name: make(place, size) for name, make in CONTESTANTS.items()}
-            for name in CONTESTANTS:
-                times[name].append([])
-            for start in range(0, size // TURN, BLOCK):
-                random.shuffle(order)
-                for name in order:
-                    block = partial(runners[name].block, range(start, start + BLOCK))
-                    times[name][-1].append(timed(block))
+            runners: dict[str, Any] = {n: make(place, size) for n, make in CONTESTANTS.items()}
+            for name, taken in race(runners, range(size // TURN)).items():
+                times[name].append(taken)
             for runner in runners.values():
                 runner.close()
     per_node = 1000 / (BLOCK * TURN)
     raw = times["raw"]
     yield Result(f"{size} nodes: raw", "ms/node", [s * per_node for r in raw for s in r])
-    for name, what, goal in (
-        ("journal", "append + update, against raw", 1.5),
-        ("commits", "the same with a commit every 10 nodes", 2.5),
-    ):
+    for name, what, goal in AGAINST_RAW:
         ratios = [
             [s / r for s, r in zip(a, b, strict=True)]
             for a, b in zip(times[name], raw, strict=True)
@@ -261,15 +315,18 @@ def commits(folder: Path, size: int) -> Iterator[Result]:
     """What a single commit takes in a session of *size* nodes."""
     with scratch(folder) as place:
         runner = WithCommits(place, size)
-        turns = size // TURN
-        for start in range(0, turns, BLOCK):
-            runner.block(range(start, start + BLOCK))
-        fsyncs, taken = [], []
-        for turn in range(turns, turns + 100):
-            write_turn(runner.session, turn)
-            taken.append(timed(runner.session.flush) * 1000)
-            fsyncs.append(one_fsync(place) * 1000)
+        runner.lay(range(size // TURN))
+        yield from single_commits(runner, place, size)
         runner.close()
+
+
+def single_commits(runner: WithCommits, place: Path, size: int) -> Iterator[Result]:
+    """What a single commit takes after *size* nodes: a hundred more turns, one by one."""
+    fsyncs, taken = [], []
+    for turn in range(size // TURN, size // TURN + 100):
+        write_turn(runner.session, turn)
+        taken.append(timed(runner.session.flush) * 1000)
+        fsyncs.append(one_fsync(place) * 1000)
     fsync = statistics.median(fsyncs)
     yield Result(f"{size} nodes: one fsync", "ms", fsyncs)
     # 6 ms is meant for a disk that takes 0.3 ms; on a slower or busier one, as many fsyncs.
@@ -289,24 +346,99 @@ def loading(folder: Path, size: int, rounds: int) -> Iterator[Result]:
     """Reading a session of *size* nodes, and what it takes on disk."""
     with scratch(folder) as place:
         runner = WithCommits(place, size)
-        for start in range(0, size // TURN, BLOCK):
-            runner.block(range(start, start + BLOCK))
+        runner.lay(range(size // TURN))
         runner.close()
-        store, files = runner.store, sorted(place.glob("commits/s/history/*/*"))
-        text = sum(file.stat().st_size for file in files)
-        ratios = []
-        for _ in range(max(rounds, 3) * 3):
-            plain = timed(lambda: [parse(file) for file in files])
-            ratios.append(timed(lambda: store.load("s")) / plain)
-        yield Result(f"{size} nodes: load, against json.loads", "×", ratios, 3)
-        in_order = [node.id for node in store.load("s")] == [f"n{n}" for n in range(size)]
-        yield Result(f"{size} nodes: out of order", "", [0.0 if in_order else 1.0], 0)
-        before = disk_usage(place / "commits") / text
-        yield Result(f"{size} nodes: disk, against the text of all records", "×", [before])
-        if shutil.which("git"):
-            store.pack("s")
-            after = disk_usage(place / "commits") / text
-            yield Result(f"{size} nodes: disk after gc", "×", [after], 2)
+        yield from reading(place / "commits", size, max(rounds, 3) * 3)
+
+
+def reading(root: Path, size: int, rounds: int) -> Iterator[Result]:
+    """Reading what `WithCommits` wrote, at least *size* nodes, and what it takes on disk."""
+    store, files = SessionStore(root), sorted(root.glob("s/history/*/*"))
+    text = sum(file.stat().st_size for file in files)
+    ratios = []
+    for _ in range(rounds):
+        plain = timed(lambda: [parse(file) for file in files])
+        ratios.append(timed(lambda: store.load("s")) / plain)
+    yield Result(f"{size} nodes: load, against json.loads", "×", ratios, 3)
+    found = [node.id for node in store.load("s")]
+    in_order = len(found) >= size and found == [f"n{n}" for n in range(len(found))]
+    yield Result(f"{size} nodes: out of order", "", [0.0 if in_order else 1.0], 0)
+    before = disk_usage(root) / text
+    yield Result(f"{size} nodes: disk, against the text of all records", "×", [before])
+    if shutil.which("git"):
+        store.pack("s")
+        after = disk_usage(root) / text
+        yield Result(f"{size} nodes: disk after gc", "×", [after], 2)
+
+
+def searching(root: Path, size: int) -> Iterator[Result]:
+    """Finding words in the *size* messages of the session that `WithCommits` wrote."""
+    index = SearchIndex(root)
+    first = timed(index.refresh)
+    yield Result(f"{size} messages: to index them all, for the first search", "s", [first])
+    words = NODES.words
+    for what, query in (
+        ("a word", words[0]),
+        ("two words", " ".join(words[:2])),
+        ("the first letters of one", words[0][:3]),
+        ("a word that is nowhere", "nowhere"),
+    ):
+        taken = [timed(partial(index.search, query)) * 1000 for _ in range(15)]
+        yield Result(f"{size} messages: a search for {what}", "ms", taken, 50)
+
+
+def long_session(
+    folder: Path, size: int, progress: Progress, measured: int = MEASURED
+) -> Iterator[Result]:
+    """A session that is too long for all of it to be measured, side by side with raw writes.
+
+    All contestants write all of it; the first, the middle and the last *measured* turns are
+    measured.  The same session then is committed to, read, packed and searched.
+    """
+    turns = size // TURN
+    places = [range(at, at + measured) for at in (0, turns // 2, turns - measured)]
+    with scratch(folder) as place:
+        runners: dict[str, Any] = {name: make(place, size) for name, make in CONTESTANTS.items()}
+        found: list[dict[str, list[float]]] = []
+        laid = 0
+        for those in places:
+            while laid < those.start:
+                several = range(laid, min(laid + 500, those.start))
+                progress.tell(f"{laid * TURN:,} of {size:,} nodes", 0.45 * laid / turns)
+                for runner in runners.values():
+                    runner.lay(several)
+                laid = several.stop
+            progress.tell(f"measuring at {laid * TURN:,} nodes", 0.45 * laid / turns)
+            found.append(race(runners, those))
+            laid = those.stop
+        yield from _in_three_places(size, measured * TURN, found)
+        progress.tell("single commits", 0.45)
+        yield from single_commits(runners["commits"], place, size)
+        for name in list(runners):
+            runners.pop(name).close()
+        progress.tell("reading and packing", 0.48)
+        yield from reading(place / "commits", size, 3)
+        progress.tell("searching", 0.75)
+        yield from searching(place / "commits", size)
+
+
+def _in_three_places(
+    size: int, count: int, found: Sequence[Mapping[str, Sequence[float]]]
+) -> Iterator[Result]:
+    """What was *found* at the start, in the middle and at the end, *count* nodes each."""
+    per_node = 1000 / (BLOCK * TURN)
+    raw = [seconds * per_node for times in found for seconds in times["raw"]]
+    yield Result(f"{size} nodes: raw", "ms/node", raw)
+    for name, what, goal in AGAINST_RAW:
+        start, middle, end = (
+            [mine / least for mine, least in zip(times[name], times["raw"], strict=True)]
+            for times in found
+        )
+        yield Result(f"{size} nodes: {what}, the last {count}", "×", end, goal)
+        for where, late in (("middle", middle), ("last", end)):
+            growth = [after / before for after, before in zip(late, start, strict=True)]
+            title = f"{size} nodes: growth of that, the {where} {count} against the first"
+            yield Result(title, "×", growth, 1.2)
 
 
 def parse(file: Path) -> list[Any]:
@@ -375,11 +507,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def measure(folder: Path, sizes: Sequence[int], rounds: int) -> Iterator[Result]:
     """All rows."""
-    for size in sizes:
+    short = [size for size in sizes if size < LONG]
+    for size in short:
         yield from side_by_side(folder, size, max(rounds, 2000 // size) if size < 5000 else 1)
-    for size in (sizes[0], sizes[-1]):
+    for size in sorted({*short[:1], *short[-1:]}):
         yield from commits(folder, size)
-    yield from loading(folder, sizes[-1], rounds)
+    if short:
+        yield from loading(folder, short[-1], rounds)
+    for size in sizes:
+        if size >= LONG:
+            yield from long_session(folder, size, Progress(f"a session of {size:,} nodes"))
     yield from listing(folder, 2000)
 
 

@@ -1,15 +1,18 @@
 """Compare with peers: one command, one run, ratios anyone can check.
 
-    python benchmarks/peers/compare.py [--full] [--rounds 5] [--only append,size] [--out FOLDER]
+    python benchmarks/peers/compare.py [--full | --long] [--rounds 5] [--only append] [--out FOLDER]
 
 *--only*: scenarios of ``systems/``, or ``resume``, ``cell``, ``click``, ``graph``, ``lessons``,
 ``store``.
+*--full*: the long sessions, too; *--long*: nothing else.  They have a page of their own, which
+stays as it is when the others are measured again.
 
 Each system runs in an environment and in processes of its own, all of the same Python.  A round
 asks every system once; rounds alternate in order (A B C, C B A, ...), so that whatever else the
 machine does hits all alike.  Prints a Markdown table and, with ``--out docs``, writes
-``benchmarks.md`` and ``benchmarks.json`` there, and README's table from them.  Exits with 1 when a
-goal of ours is missed by all rounds.
+``benchmarks.md`` and ``benchmarks.json`` there, and README's table from them; of the long sessions
+``benchmarks-long.md`` and ``benchmarks-long.json``.  Exits with 1 when a goal of ours is missed by
+all rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeAlias
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = Path(__file__).resolve().parent / "systems"
@@ -137,7 +140,10 @@ class Scenario:
         value: what of the answer is the row's number.
         limit: of ours; in the unit of the row.  None: there is no goal.
         against: the limit's own row, measured in the same rounds; the goal is a ratio then.
-        once: it counts bytes, which are the same every time.
+        reached: the key of the answer that says how much was done; less than was asked for, when
+            the time was up.
+        most_rounds: it is done no more often than that: counts are the same every time, and some
+            take minutes.
         reason: where the time goes, for the page, as long as the goal is missed.
     """
 
@@ -149,7 +155,8 @@ class Scenario:
     value: Callable[[Mapping[str, Any]], float | None] = lambda answer: answer["ms"]
     limit: float | None = None
     against: bool = False
-    once: bool = False
+    reached: str = ""
+    most_rounds: int = 99
     folder: bool = True
     reason: str = ""
 
@@ -160,37 +167,13 @@ def _second_difference(answer: Mapping[str, Any]) -> float:
     return (last - middle) / (middle - first) / 2
 
 
-def scenarios(full: bool) -> list[Scenario]:
-    """The rows, longer ones with *full*."""
+def scenarios() -> list[Scenario]:
+    """The rows."""
     rows = [
         Scenario("import", "import what a program needs", "ms", "import", folder=False),
     ]
-    for nodes in (100, 1_000, 10_000, 100_000) if full else (100, 1_000):
-        asked = {"nodes": nodes, "seconds": 120 if full else 8}
-        title = f"append + update, {nodes:,} nodes"
-        rows += [
-            Scenario(
-                f"append-{nodes}",
-                title,
-                "ms a node",
-                "append",
-                asked,
-                limit=2.5,
-                against=True,
-                reason="the first nodes make the session, its folder, lock and repository, and the "
-                "first commit loads what it needs, as the next row shows; the store beside raw "
-                "writes, below, begins after that",
-            ),
-            Scenario(
-                f"growth-{nodes}",
-                f"… last tenth against first, {nodes:,} nodes",
-                "×",
-                "append",
-                asked,
-                value=lambda answer: answer["growth"],
-                limit=1.2,
-            ),
-        ]
+    for nodes in (100, 1_000):
+        rows += _append(nodes, seconds=8, most_rounds=99)
     rows += [
         Scenario(
             "load",
@@ -211,7 +194,7 @@ def scenarios(full: bool) -> list[Scenario]:
             {"turns": [50, 100, 200]},
             value=lambda answer: answer["bytes"][-1] / answer["text"][-1],
             limit=2.0,
-            once=True,
+            most_rounds=1,
         ),
         Scenario(
             "slope",
@@ -221,7 +204,7 @@ def scenarios(full: bool) -> list[Scenario]:
             {"turns": [50, 100, 200]},
             value=_second_difference,
             limit=1.1,
-            once=True,
+            most_rounds=1,
         ),
         Scenario(
             "turn",
@@ -240,11 +223,12 @@ def scenarios(full: bool) -> list[Scenario]:
         *_noop(5_000),
         Scenario(
             "memory",
-            "memory a turn, over 1,000 turns" if full else "memory a turn, over 100 turns",
+            "memory a turn, over 100 turns",
             "KB",
             "memory",
-            {"warm": 20, "turns": 1_000 if full else 100},
+            {"warm": 20, "turns": 100, "seconds": 20},
             value=lambda answer: answer["kb"],
+            reached="turns",
         ),
         Scenario(
             "fan-out",
@@ -259,6 +243,56 @@ def scenarios(full: bool) -> list[Scenario]:
         ),
     ]
     return rows
+
+
+def long_scenarios() -> list[Scenario]:
+    """The rows that take minutes.  Most peers would take hours: time ends them."""
+    return [
+        *_append(10_000, seconds=30, most_rounds=2),
+        *_append(100_000, seconds=60, most_rounds=1),
+        Scenario(
+            "memory-long",
+            "memory a turn, over 1,000 turns",
+            "KB",
+            "memory",
+            {"warm": 20, "turns": 1_000, "seconds": 60},
+            value=lambda answer: answer["kb"],
+            reached="turns",
+            most_rounds=1,
+        ),
+    ]
+
+
+def _append(nodes: int, *, seconds: float, most_rounds: int) -> list[Scenario]:
+    """What a node takes, and whether later ones take longer."""
+    asked = {"nodes": nodes, "seconds": seconds}
+    title = f"append + update, {nodes:,} nodes"
+    return [
+        Scenario(
+            f"append-{nodes}",
+            title,
+            "ms a node",
+            "append",
+            asked,
+            limit=2.5,
+            against=True,
+            reached="nodes",
+            most_rounds=most_rounds,
+            reason="the first nodes make the session, its folder, lock and repository, and the "
+            "first commit loads what it needs, as the next row shows; the store beside raw "
+            "writes, below, begins after that",
+        ),
+        Scenario(
+            f"growth-{nodes}",
+            f"… last tenth against first, {nodes:,} nodes",
+            "×",
+            "append",
+            asked,
+            value=lambda answer: answer["growth"],
+            limit=1.2,
+            most_rounds=most_rounds,
+        ),
+    ]
 
 
 def _noop(nodes: int) -> list[Scenario]:
@@ -370,12 +404,13 @@ def resumed(asker: Asker, system: System, fake: FakeMessages, turns: int) -> str
 
 @dataclass
 class Row:
-    """A line of the results; *values* by system."""
+    """A line of the results; *values* by system, *reached* by those whose time was up."""
 
     title: str
     unit: str
     values: dict[str, list[float]] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
     limit: float | None = None
     against: bool = False
     reason: str = ""
@@ -406,21 +441,18 @@ def _in_turn(systems: Sequence[System], rounds: int) -> Iterator[System]:
         yield from systems if number % 2 == 0 else reversed(systems)
 
 
-def measure(
-    asker: Asker, fake: FakeMessages, *, full: bool, rounds: int, only: Sequence[str]
-) -> list[Row]:
-    """All rows, in order."""
+def asked_of_all(asker: Asker, wanted: Sequence[Scenario], rounds: int) -> list[Row]:
+    """The rows of *wanted*; what several of them ask for is asked for once."""
     rows: list[Row] = []
-    wanted = [s for s in scenarios(full) if not only or s.ask in only]
     answers: dict[str, list[tuple[str, dict[str, Any] | None]]] = {}
     for scenario in wanted:
         asked = json.dumps([scenario.ask, dict(scenario.parameters)])
         if asked not in answers:
-            say(scenario.title)
             systems = [s for s in SYSTEMS_ALL if s.script]
             if scenario.against:
                 systems = [BARE, *systems]
-            times = 1 if scenario.once else rounds
+            times = min(rounds, scenario.most_rounds)
+            say(scenario.title + _at_most(scenario, len(systems) * times))
             answers[asked] = [(s.title, asker.ask(s, scenario)) for s in _in_turn(systems, times)]
         row = Row(
             scenario.title,
@@ -432,7 +464,23 @@ def measure(
         )
         for title, answer in answers[asked]:
             row.add(title, None if answer is None else scenario.value(answer))
+            if answer is not None and scenario.reached:
+                done = answer[scenario.reached]
+                if done < scenario.parameters[scenario.reached]:
+                    row.reached[title] = min(done, row.reached.get(title, done))
         rows.append(row)
+    return rows
+
+
+def _at_most(scenario: Scenario, times: int) -> str:
+    """How long a scenario may take, where there is a limit."""
+    seconds = scenario.parameters.get("seconds") if scenario.reached else None
+    return "" if seconds is None else f": at most {times * seconds / 60:.0f} min"
+
+
+def measure(asker: Asker, fake: FakeMessages, *, rounds: int, only: Sequence[str]) -> list[Row]:
+    """All rows, in order."""
+    rows = asked_of_all(asker, [s for s in scenarios() if not only or s.ask in only], rounds)
     if not only or "noop" in only:
         early, late = (next(r for r in rows if r.key == f"noop-cpu-{n}") for n in (50, 5_000))
         flat = grown("… its processor time at 5,000 nodes against 50", late, early, 1.2)
@@ -556,10 +604,11 @@ def _cell(row: Row, title: str) -> str:
     values = row.values.get(title)
     if not values:
         return "not offered" if title != BARE.title else ""
-    middle = shown(statistics.median(values))
-    if len(values) == 1 or max(values) == min(values):
-        return middle
-    return f"{middle} ({shown(min(values))}–{shown(max(values))})"
+    text = shown(statistics.median(values))
+    if max(values) > min(values):
+        text += f" ({shown(min(values))}–{shown(max(values))})"
+    reached = row.reached.get(title)
+    return text if reached is None else f"{text}, at {reached:,}"
 
 
 def _goal(row: Row) -> str:
@@ -624,19 +673,19 @@ def goals(rows: Sequence[Row]) -> str:
 def page(rows: Sequence[Row], about: Mapping[str, str], store: str) -> str:
     """The page of the documentation."""
     described = "\n".join(f"| {s.title} | {s.durability} |" for s in (*SYSTEMS_ALL, BARE))
-    facts = "\n".join(f"- {key}: {value}" for key, value in about.items())
     return f"""# Benchmarks
 
 One run of `make bench`, beside what else there is. Medians, with the range of the rounds in
 brackets; each system in its own environment and processes, of the same Python, in the order
 A B C … C B A. Numbers of different machines cannot be compared; ratios of one run can.
 
-{facts}
+{_listed(about)}
 
 {table(rows)}
 
 *Limit* is what the same bytes cost with nothing around them. "Not offered" means that a system has
-no such thing. A time limit ends a row early where a system gets slower and slower.
+no such thing. A time limit ends a row early where a system gets slower and slower; "at 1,200" says
+how far it came. [Long sessions](benchmarks-long.md), up to 100,000 nodes, are of another run.
 
 ## Goals
 
@@ -659,6 +708,38 @@ What is on disk when a call returns:
 """
 
 
+def long_page(rows: Sequence[Row], about: Mapping[str, str], store: str) -> str:
+    """The page on long sessions."""
+    return f"""# Benchmarks of long sessions
+
+One run of `make bench FULL=1`. What is measured, and beside what, is as in the
+[benchmarks](benchmarks.md); this page stays as it is when those are measured again.
+
+{_listed(about)}
+
+{table(rows)}
+
+Time ends a row, after 30 or 60 seconds a system: "at 1,200" says how far it came.
+
+## Goals
+
+{goals(rows)}
+
+{reasons(rows)}## A session of 100,000 nodes beside raw writes
+
+`benchmarks/store.py`, in the same run: all that is compared writes all of the session, ten nodes a
+turn; what it takes is measured for the first, the middle and the last thousand nodes. *Raw* is
+`write` and `fsync` of the same bytes, the very records, into one file. That session then is
+committed to, read, packed and searched.
+
+{store}
+"""
+
+
+def _listed(about: Mapping[str, str]) -> str:
+    return "\n".join(f"- {key}: {value}" for key, value in about.items())
+
+
 _TELL_VERSIONS = (
     "import sys; from importlib.metadata import version; "
     "print(*[f'{name} {version(name)}' for name in sys.argv[1:]], sep=', ')"
@@ -676,57 +757,111 @@ def _versions() -> str:
     return ", ".join(found)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--full", action="store_true", help="up to 100,000 nodes; an hour")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--only", type=lambda s: s.split(","), default=[], help="names of scenarios"
-    )
-    parser.add_argument("--out", type=Path, help="folder for benchmarks.md and benchmarks.json")
-    args = parser.parse_args(arguments)
-    for system in SYSTEMS_ALL:
-        prepare_venv(KERNELS / f"bench-{system.key}", list(system.requirements))
+@dataclass
+class Run:
+    """Rows that were measured together, and what the machine was like."""
+
+    rows: list[Row]
+    store: beside_raw.Table
+    about: dict[str, str]
+
+    @property
+    def missed(self) -> bool:
+        """Whether a goal is missed by more than noise."""
+        return any(row.missed() for row in self.rows) or bool(self.store.missed)
+
+    def text(self) -> str:
+        """All of it, for a terminal."""
+        return f"{table(self.rows)}\n\n{goals(self.rows)}\n\n{reasons(self.rows)}{self.store.text}"
+
+    def keep(self, folder: Path, name: str, as_page: Page) -> None:
+        """Write the page and the numbers."""
+        page_text = as_page(self.rows, self.about, self.store.text)
+        (folder / f"{name}.md").write_text(page_text, encoding="utf-8")
+        found = {
+            "about": self.about,
+            "rows": [
+                {
+                    "title": r.title,
+                    "unit": r.unit,
+                    "values": r.values,
+                    "words": r.words,
+                    **({"reached": r.reached} if r.reached else {}),
+                }
+                for r in self.rows
+            ],
+            "store": [
+                {"what": r.what, "unit": r.unit, "median": r.median, "goal": r.goal}
+                for r in self.store.results
+            ],
+        }
+        (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+Page: TypeAlias = Callable[[Sequence[Row], Mapping[str, str], str], str]
+
+
+def running(measured: Callable[[], list[Row]], sizes: Sequence[int], rounds: int) -> Run:
+    """What is *measured*, then the store at *sizes*."""
     before, began = os.getloadavg()[0], time.perf_counter()
-    work = Path(tempfile.mkdtemp(prefix="op-bench-"))
-    try:
-        with FakeMessages(default=_short, rules=ServiceRules(models=(), sampling=True)) as fake:
-            asker = Asker(fake.url, work)
-            rows = measure(asker, fake, full=args.full, rounds=args.rounds, only=args.only)
-        beside = beside_raw.Table()
-        if not args.only or "store" in args.only:
-            say("the store beside raw writes")
-            sizes = (100, 1_000, 10_000, *((100_000,) if args.full else ()))
-            beside.fill(beside_raw.measure(Path.cwd(), sizes, 3))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    rows, store = measured(), beside_raw.Table()
+    if sizes:
+        say("the store beside raw writes")
+        store.fill(beside_raw.measure(Path.cwd(), sizes, 3))
     about = {
         "machine": f"{os.cpu_count()} processors, {platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         "load before and after": f"{before:.1f}, {os.getloadavg()[0]:.1f}",
-        "rounds": str(args.rounds),
+        "rounds": str(rounds),
         "took": f"{(time.perf_counter() - began) / 60:.0f} min",
         "versions": _versions(),
     }
-    print(table(rows))
-    print(f"\n{goals(rows)}\n\n{reasons(rows)}{beside.text}")
-    if args.out is not None:
-        (args.out / "benchmarks.md").write_text(page(rows, about, beside.text), encoding="utf-8")
-        found = {
-            "about": about,
-            "rows": [
-                {"title": r.title, "unit": r.unit, "values": r.values, "words": r.words}
-                for r in rows
-            ],
-            "store": [
-                {"what": r.what, "unit": r.unit, "median": r.median, "goal": r.goal}
-                for r in beside.results
-            ],
-        }
-        (args.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-        if args.out.resolve() == readme_table.FOUND.parent and not args.only:
-            readme_table.main()
-    return 1 if any(row.missed() for row in rows) or beside.missed else 0
+    return Run(rows, store, about)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--full", action="store_true", help="long sessions, too; an hour")
+    which.add_argument("--long", action="store_true", help="long sessions only; half an hour")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", type=lambda s: s.split(","), default=[], help="names of scenarios"
+    )
+    parser.add_argument("--out", type=Path, help="folder for the pages and the numbers")
+    args = parser.parse_args(arguments)
+    for system in SYSTEMS_ALL:
+        prepare_venv(KERNELS / f"bench-{system.key}", list(system.requirements))
+    with_store = not args.only or "store" in args.only
+    work = Path(tempfile.mkdtemp(prefix="op-bench-"))
+    missed = False
+    try:
+        with FakeMessages(default=_short, rules=ServiceRules(models=(), sampling=True)) as fake:
+            asker = Asker(fake.url, work)
+
+            def usual() -> list[Row]:
+                return measure(asker, fake, rounds=args.rounds, only=args.only)
+
+            def long() -> list[Row]:
+                wanted = [s for s in long_scenarios() if not args.only or s.ask in args.only]
+                return asked_of_all(asker, wanted, args.rounds)
+
+            runs: list[tuple[str, Page, Callable[[], list[Row]], Sequence[int]]] = []
+            if not args.long:
+                runs.append(("benchmarks", page, usual, (100, 1_000, 10_000)))
+            if args.full or args.long:
+                runs.append(("benchmarks-long", long_page, long, (100_000,)))
+            for name, as_page, measured, sizes in runs:
+                run = running(measured, sizes if with_store else (), args.rounds)
+                print(run.text(), end="\n\n")
+                missed |= run.missed
+                if args.out is not None:
+                    run.keep(args.out, name, as_page)
+                    if args.out.resolve() == readme_table.FOUND.parent and not args.only:
+                        readme_table.main()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

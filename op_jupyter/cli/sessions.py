@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.output import print_json, print_table
+from op_jupyter.core.attempts import nodes_by_turn
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.updates import node_view
@@ -69,8 +70,9 @@ def session_text(service: Service, session_id: str) -> str:
     lines = [visible(f"session {session_id}")]
     if (folder := service.path(session_id)) is not None:
         lines.append(f"folder  {folder}")
+    nodes = nodes_by_turn(dag)
     for turn in dag.turns.values():
-        lines += ["", _turn_line(turn), *_node_lines(dag, turn)]
+        lines += ["", _turn_line(turn), *_node_lines(dag, nodes.get(turn.id, ()))]
     return "\n".join(lines)
 
 
@@ -79,8 +81,7 @@ def _turn_line(turn: Turn) -> str:
     return f"{turn.id}  {turn.status}{why}  {one_line(turn.subject, _LABEL_CHARS)}"
 
 
-def _node_lines(dag: Dag, turn: Turn) -> Iterator[str]:
-    nodes = [node for node in dag if node.turn_id == turn.id]
+def _node_lines(dag: Dag, nodes: Sequence[Node]) -> Iterator[str]:
     width = max((len(node.id) for node in nodes), default=0)
     for node in nodes:
         view = node_view(node)

@@ -100,14 +100,15 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def memory(turn: Callable[[int], Any], warm: int, turns: int) -> Any:
-    """Kilobytes that each of *turns* turns adds after *warm* turns."""
+def memory(turn: Callable[[int], Any], warm: int, turns: int, seconds: float) -> Any:
+    """Kilobytes that each of *turns* turns, or as many as *seconds* allow, adds after *warm*."""
     for number in range(warm):
         turn(number)
-    before = resident_bytes()
-    for number in range(warm, warm + turns):
-        turn(number)
-    return {"kb": (resident_bytes() - before) / turns / 1024}
+    before, began, done = resident_bytes(), time.perf_counter(), 0
+    while done < turns and time.perf_counter() - began < seconds:
+        turn(warm + done)
+        done += 1
+    return {"kb": (resident_bytes() - before) / done / 1024, "turns": done}
 
 
 def sizes(write: Callable[[int], Any], folder: str, turns: list[int]) -> dict[str, Any]:

@@ -126,8 +126,8 @@ def fork(folder: str, nodes: int) -> dict[str, Any]:
     return result
 
 
-def grow(folder: str, warm: int, turns: int) -> dict[str, Any]:
-    return memory(_Conversation(folder, _canned).turn, warm, turns)
+def grow(folder: str, warm: int, turns: int, seconds: float) -> dict[str, Any]:
+    return memory(_Conversation(folder, _canned).turn, warm, turns, seconds)
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ def fork(folder: str, nodes: int) -> dict[str, Any]:
     return result
 
 
-def grow(folder: str, warm: int, turns: int) -> dict[str, Any]:
-    return memory(_Conversation(folder, _canned).turn, warm, turns)
+def grow(folder: str, warm: int, turns: int, seconds: float) -> dict[str, Any]:
+    return memory(_Conversation(folder, _canned).turn, warm, turns, seconds)
 
 
 def fan_out(folder: str, calls: int, workers: int, seconds: float) -> dict[str, Any]:

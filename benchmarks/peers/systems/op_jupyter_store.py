@@ -176,13 +176,13 @@ def noop(folder: str, nodes: int) -> dict[str, Any]:
     return result
 
 
-def grow(folder: str, warm: int, turns: int) -> dict[str, Any]:
+def grow(folder: str, warm: int, turns: int, seconds: float) -> dict[str, Any]:
     import op_jupyter
 
     runtime = op_jupyter.Runtime(call=lambda _content: TEXTS.said(0))
     store = op_jupyter.SessionStore(Path(folder))
     with op_jupyter.session_context("s", store=store, runtime=runtime):
-        return memory(lambda number: op_jupyter.agent(TEXTS.asked(number)), warm, turns)
+        return memory(lambda number: op_jupyter.agent(TEXTS.asked(number)), warm, turns, seconds)
 
 
 def fan_out(folder: str, calls: int, workers: int, seconds: float) -> dict[str, Any]:

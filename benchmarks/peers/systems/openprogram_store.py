@@ -168,9 +168,9 @@ def noop(folder: str, nodes: int) -> dict[str, Any]:
     return {"ms": median_ms(lambda: nothing(1), 200)}
 
 
-def grow(folder: str, warm: int, turns: int) -> dict[str, Any]:
+def grow(folder: str, warm: int, turns: int, seconds: float) -> dict[str, Any]:
     conversation = _Conversation(folder)
-    return memory(conversation.turn, warm, turns)
+    return memory(conversation.turn, warm, turns, seconds)
 
 
 if __name__ == "__main__":
