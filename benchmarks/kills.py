@@ -57,10 +57,12 @@ class Deadly(FileSystem):
             die()
         return super().write(fd, data)
 
-    def fsync(self, fd: int) -> None:
-        if self._step():
-            die()
-        super().fsync(fd)
+    def fsync(self, *fds: int) -> None:
+        for done in range(len(fds)):
+            if self._step():
+                super().fsync(*fds[:done])
+                die()
+        super().fsync(*fds)
 
     def mkdir(self, path: str) -> None:
         super().mkdir(path)

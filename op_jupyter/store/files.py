@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
+
+from op_jupyter.store.fsyncs import fsync_all
 
 DIR_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -39,9 +41,9 @@ class FileSystem:
         """Write some of *data*; how much is returned."""
         return os.write(fd, data)
 
-    def fsync(self, fd: int) -> None:
-        """Return when what was written is on disk."""
-        os.fsync(fd)
+    def fsync(self, *fds: int) -> None:
+        """Return when what was written is on disk; several are waited for at once."""
+        fsync_all(fds)
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file to *size* bytes."""
@@ -75,33 +77,43 @@ class FileSystem:
         while written < len(data):
             written += self.write(fd, memoryview(data)[written:])
 
-    def sync(self, fd: int) -> None:
+    def sync(self, *fds: int) -> None:
         """`fsync` whose failure can be told from others."""
         try:
-            self.fsync(fd)
+            self.fsync(*fds)
         except OSError as exc:
             raise FsyncFailed(exc.errno, exc.strerror) from exc
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable."""
-        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self.sync(fd)
-        finally:
-            self.close(fd)
+        self.sync_with_folders((), [path])
 
-    def write_new(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Make *path*, which must be free, with *data* in it, on disk; its name is not yet."""
-        fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    def sync_with_folders(self, fds: Sequence[int], folders: Iterable[str]) -> None:
+        """Make files and the names in folders durable, all at once."""
+        with ExitStack() as on_end:
+            opened = list(fds)
+            for path in folders:
+                fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                on_end.callback(self.close, fd)
+                opened.append(fd)
+            self.sync(*opened)
+
+    def write_new(self, files: Mapping[str, bytes], *, durable: bool = True) -> None:
+        """Make *files*, whose paths must be free, on disk; their names are not yet."""
+        made: dict[str, int] = {}
         try:
-            self.write_all(fd, data)
-            if durable:
-                self.sync(fd)
+            for path, data in files.items():
+                made[path] = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+                self.write_all(made[path], data)
+            if durable and made:
+                self.sync(*made.values())
         except OSError:
-            self.unlink(path)
+            for path in made:
+                self.unlink(path)
             raise
         finally:
-            self.close(fd)
+            for fd in made.values():
+                self.close(fd)
 
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Put *data* in the place of whatever *path* is, at once.
@@ -110,7 +122,7 @@ class FileSystem:
         enough for what can be made again; nobody sees half of it before.
         """
         temporary = f"{path}.{new_tag()}.tmp"
-        self.write_new(temporary, data, durable=durable)
+        self.write_new({temporary: data}, durable=durable)
         try:
             self.rename(temporary, path)
         except OSError:

@@ -164,13 +164,14 @@ class History:
             tree = self._tree(parent, paths, blobs, meta)
             parents = () if parent is None else (parent,)
             sha = repository.commit(tree, message, parents, authored, int(self._clock()))
-            repository.objects.barrier()
+            if tip is not None and tip != parent:
+                self._keep(branch, tip)
+            staged = repository.refs.stage(ref, sha)
+            repository.objects.barrier({staged.path: staged.data})
             self._tried = (message, sha)
             self._commits.add(sha, CommitObject(tree, parents, message), turns)
             try:
-                if tip is not None and tip != parent:
-                    self._keep(branch, tip)
-                repository.refs.move(ref, tip, sha)
+                repository.refs.move(ref, tip, sha, staged)
             except RefMoved:
                 continue  # the user committed meanwhile: on top of that, then
             self._between.clear()

@@ -131,11 +131,7 @@ class Journal:
         try:
             for segment, (_, data) in zip(touched, groups, strict=True):
                 self._write(segment, data)
-            for segment in touched:
-                self._files.sync(segment.fd)
-            # After the files, whose sync has made most file systems store the names as well.
-            for folder in self._unsynced:
-                self._files.sync_folder(folder)
+            self._files.sync_with_folders([segment.fd for segment in touched], self._unsynced)
             self._unsynced.clear()
         except OSError as exc:
             known = self._put_back(touched, before) and not isinstance(exc, FsyncFailed)

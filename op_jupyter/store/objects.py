@@ -103,6 +103,14 @@ def is_safe_ref(name: str) -> bool:
 # --- refs -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file that will take the place of another, of a ref for instance."""
+
+    path: str
+    data: bytes
+
+
 class Refs:
     """Branches and other names for commits, moved by compare-and-swap under git's own locks."""
 
@@ -131,8 +139,14 @@ class Refs:
         """The commit *ref* names, if it exists."""
         return self._loose(ref) or self._packed().get(ref)
 
-    def move(self, ref: str, old: bytes | None, new: bytes) -> None:
+    def stage(self, ref: str, new: bytes) -> Staged:
+        """What `move` needs on disk; whoever has other files to wait for may write it with them."""
+        return self._stage(f"{self._git_dir}/{ref}", _named(new))
+
+    def move(self, ref: str, old: bytes | None, new: bytes, staged: Staged | None = None) -> None:
         """Let *ref* name *new* if it still names *old* (None: does not exist), durably.
+
+        *staged* is what `stage` gave for it, if that has been written; it is gone afterwards.
 
         Raises:
             RefMoved: it names something else.
@@ -140,7 +154,7 @@ class Refs:
         """
         path = f"{self._git_dir}/{ref}"
         self._files.make_folders(self._git_dir, os.path.dirname(ref))
-        self._swap(path, new.hex().encode() + b"\n", lambda: self._check(ref, old))
+        self._swap(path, _named(new), lambda: self._check(ref, old), staged)
 
     def sync(self, ref: str) -> None:
         """Make a move durable of which that is not known."""
@@ -204,12 +218,19 @@ class Refs:
         with os.scandir(self._git_dir) as entries:
             return [e.path for e in entries if e.name.startswith("swap_")]
 
-    def _swap(self, path: str, data: bytes, check: Callable[[], None]) -> None:
-        # The lock is a second name of a file of ours: after a crash that tells whose it is.
-        temporary, lock = f"{self._git_dir}/swap_{new_tag()}", f"{path}.lock"
-        if os.path.lexists(lock):
+    def _stage(self, path: str, data: bytes) -> Staged:
+        if os.path.lexists(f"{path}.lock"):
             self.clear_leftovers()
-        self._files.write_new(temporary, data)
+        return Staged(f"{self._git_dir}/swap_{new_tag()}", data)
+
+    def _swap(
+        self, path: str, data: bytes, check: Callable[[], None], staged: Staged | None = None
+    ) -> None:
+        # The lock is a second name of a file of ours: after a crash that tells whose it is.
+        if staged is None:
+            staged = self._stage(path, data)
+            self._files.write_new({staged.path: data})
+        temporary, lock = staged.path, f"{path}.lock"
         try:
             self._files.link(temporary, lock)
         except OSError as exc:
@@ -252,6 +273,11 @@ class Refs:
             raise GitRefused(f"packed-refs cannot be read ({exc})") from exc
         pairs = [line.split(" ", 1) for line in text.split("\n") if _SHA.match(line)]
         return {ref: bytes.fromhex(sha) for sha, ref in (p for p in pairs if len(p) == 2)}
+
+
+def _named(sha: bytes) -> bytes:
+    """What the file of a ref says."""
+    return sha.hex().encode() + b"\n"
 
 
 def _locked_out(lock: str) -> GitRefused:

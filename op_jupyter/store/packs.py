@@ -13,7 +13,7 @@ import re
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import accumulate
 from typing import Final
@@ -33,6 +33,7 @@ _INDEX_MAGIC: Final = b"\xfftOc\0\0\0\2"
 _PACK: Final = re.compile(r"pack-[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _OURS: Final = b"op-jupyter\n"
 _HOUR: Final = 3600.0
+_NOTHING: Final[Mapping[str, bytes]] = {}
 
 
 class Delta(Exception):
@@ -231,16 +232,17 @@ class Objects:
                 self.barrier()
         return sha
 
-    def barrier(self) -> None:
-        """Return when every object written so far is on disk.
+    def barrier(self, beside: Mapping[str, bytes] = _NOTHING) -> None:
+        """Return when every object written so far is on disk, and the new files *beside* them.
 
         Until `release` the pack is marked as kept: no ref reaches it yet, and another git
         that collects garbage at this moment must leave it alone.
         """
         if not self._fresh:
+            self._files.write_new(beside)
             return
         entries = {sha: _entry(kind, data) for sha, (kind, data) in self._fresh.items()}
-        pack = self._write_pack(entries, keep=True)
+        pack = self._write_pack(entries, beside, keep=True)
         self._written += 1
         self._packs.append(pack)
         self._seen_names |= {os.path.basename(pack.path)}
@@ -315,24 +317,26 @@ class Objects:
             return False
         return size < SMALL_BYTES and not os.path.lexists(f"{pack.path}.keep")
 
-    def _write_pack(self, entries: dict[bytes, bytes], *, keep: bool) -> Pack:
+    def _write_pack(
+        self, entries: dict[bytes, bytes], beside: Mapping[str, bytes] = _NOTHING, *, keep: bool
+    ) -> Pack:
         data, index = format_pack(entries)
         folder = f"{self.root}/pack"
         path = f"{folder}/pack-{data[-20:].hex()}"
         temporary = f"{folder}/tmp_op_{new_tag()}"
         if keep:
             self._keep(f"{path}.keep")
+        files = {f"{temporary}.pack": data, f"{temporary}.idx": index, **beside}
         try:
-            self._files.write_new(f"{temporary}.pack", data)
-            self._files.write_new(f"{temporary}.idx", index)
+            self._files.write_new(files)
             # With its index a pack is one, so that comes last.
             self._files.rename(f"{temporary}.pack", f"{path}.pack")
             self._files.rename(f"{temporary}.idx", f"{path}.idx")
+            self._files.sync_folder(folder)
         except OSError:
-            remove(f"{temporary}.pack")
-            remove(f"{temporary}.idx")
+            for name in files:
+                remove(name)
             raise
-        self._files.sync_folder(folder)
         return Pack(path, index)
 
     def _keep(self, path: str) -> None:

@@ -153,7 +153,7 @@ class SearchIndex:
         self._files.make_folders(self._root, FOLDER)
         if not os.path.lexists(self.path):
             with suppress(FileExistsError):  # another process is as quick
-                self._files.write_new(self.path, b"", durable=False)
+                self._files.write_new({self.path: b""}, durable=False)
         db = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode = WAL")

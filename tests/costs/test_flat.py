@@ -31,7 +31,7 @@ from op_jupyter.store.sessions import SessionStore
 EARLY, LATE = 20, 20 + SHARD
 """Turns before the two looks, each as far into a folder of segments, whose list git stores."""
 LOOK = 9
-COUNTED = ("writes", "syncs", "renames", "opens", "bytes")
+COUNTED = ("writes", "waits", "syncs", "renames", "opens", "bytes")
 
 
 class CountingFiles(FileSystem):
@@ -59,8 +59,9 @@ class CountingFiles(FileSystem):
         self._count("bytes", len(data))
         return super().write(fd, data)
 
-    def fsync(self, fd: int) -> None:
-        self._count("syncs")
+    def fsync(self, *fds: int) -> None:
+        self._count("waits")
+        self._count("syncs", len(fds))
 
     def rename(self, old: str, new: str) -> None:
         self._count("renames")
@@ -191,7 +192,7 @@ def test_a_turn_of_the_agent_asks_the_same_of_the_disk(
 def test_a_turn_waits_for_the_disk_as_rarely_as_can_be(
     tmp_path: Path, turn: Callable[[AgentSession, int], None], writes: int
 ) -> None:
-    """The start goes with the first node, the end with the answer; a new file has a name too."""
+    """The start with the first node and the name of its file, the end with the answer."""
     files = CountingFiles()
     waited_for: Counter[str] = Counter()
     store = SessionStore(tmp_path, files=files)
@@ -205,7 +206,23 @@ def test_a_turn_waits_for_the_disk_as_rarely_as_can_be(
             before = files.asked.copy()
             turn(session, 3)
             waited_for = files.asked - before
-    assert (waited_for["writes"], waited_for["syncs"]) == (writes, writes + 1)
+    assert (waited_for["writes"], waited_for["waits"]) == (writes, writes)
+
+
+def test_a_commit_waits_for_the_disk_three_times(tmp_path: Path) -> None:
+    """For its objects and what the ref will say; for the name of their pack; for the ref's."""
+    files = CountingFiles()
+    store = SessionStore(tmp_path, files=files)
+    with closing(store.open(store.create_session("s"))) as session:
+        for number in range(2):  # folders are made
+            write_turn(session, number)
+            session.flush()
+        with files.only_of_thread("op-jupyter-commits"):
+            before = files.asked.copy()
+            write_turn(session, 2)
+            session.flush()
+        waited_for = files.asked - before
+    assert (waited_for["waits"], waited_for["syncs"]) == (3, 5)
 
 
 @pytest.mark.parametrize("turn", [a_call, a_prompt], ids=["bare calls", "a person's turns"])

@@ -62,9 +62,10 @@ class FaultyFileSystem(FileSystem):
             raise
         return super().write(fd, memoryview(data)[: self._piece])
 
-    def fsync(self, fd: int) -> None:
-        self._step("fsync")
-        super().fsync(fd)
+    def fsync(self, *fds: int) -> None:
+        for _ in fds:
+            self._step("fsync")
+        super().fsync(*fds)
 
     def truncate(self, fd: int, size: int) -> None:
         self._step("truncate")
