@@ -256,7 +256,7 @@ class AnthropicProvider:
             raise self._refusal(answer, model, assembly) from self._shown(error)
         except (self._sdk.APIConnectionError, self._http.HTTPError) as error:
             raise self._disconnected(error, assembly) from self._shown(error)
-        except ValueError as error:  # neither JSON nor UTF-8
+        except (ValueError, RecursionError) as error:  # no JSON, JSON without end, or no UTF-8
             raise ProtocolError(
                 f"{self._profile.name} sent a broken stream: {type(error).__name__}",
                 semantic_output=assembly.semantic_output,

@@ -151,7 +151,7 @@ async def _check(
     text = (await response.aread()).decode("utf-8", "replace")
     try:
         body: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = text
     answer = parse_error(response.status_code, body, response.headers)
     raise provider_error(answer, profile, request.model, now=time.time())
@@ -180,7 +180,7 @@ async def _translated(
             retryable=not semantic,
             semantic_output=semantic,
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or JSON without end
         raise ProtocolError(
             f"{profile.name} sent a broken stream: {type(error).__name__}",
             semantic_output=bool(answer.text),

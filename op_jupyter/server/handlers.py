@@ -44,6 +44,7 @@ _STATUS: Final[dict[type[OpenProgramError], int]] = {
     OpenProgramError: 500,
 }
 _ID: Final = r"([^/]+)"
+_MOST_DIGITS: Final = 9
 
 
 class _Handler(APIHandler):
@@ -83,8 +84,8 @@ class _Handler(APIHandler):
             web.HTTPError: it is none.
         """
         text = self.get_query_argument(name, str(default))
-        if not text.isascii() or not text.isdigit():
-            raise web.HTTPError(400, "%s", f"{name} is {text!r}; a whole number is needed")
+        if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+            raise web.HTTPError(400, "%s", f"{name} is {text!r:.40}; a whole number is needed")
         return int(text)
 
 

@@ -97,6 +97,6 @@ class Notes:
         try:
             said = json.loads(read_file(f"{self._root}/{FOLDER}/{note_id}.json", _MAX_BYTES))
             members = {k: str(said[k]) for k in ("text", "created_at", "session_id")}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return Note(note_id, **members)

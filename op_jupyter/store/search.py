@@ -340,7 +340,7 @@ def _row(session: str, node: str, turn: str, role: str, at: str, text: str) -> R
 def _title(session_id: str, folder: str) -> str:
     try:
         return parse_meta(session_id, read_file(f"{folder}/{META}", _MAX_META_BYTES)).title
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
 
 

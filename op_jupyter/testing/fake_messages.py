@@ -69,6 +69,7 @@ __all__ = [
 _MAX_BODY_BYTES: Final = 64 << 20
 _POLL: Final = 0.02
 _CUTTING: Final = frozenset({"abort", "close", "eof"})
+_NESTED_LEVELS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +431,8 @@ class _Stream:
             case "malformed":
                 broken = b'event: content_block_delta\ndata: {"type":"content_bl\n\n'
                 await self._response.write(broken)
+            case "nested":
+                await self._response.write(b"data: " + b"[" * _NESTED_LEVELS + b"\n\n")
             case "bad_order":
                 delta = {"type": "text_delta", "text": "x"}
                 await self._response.write(

@@ -17,6 +17,7 @@ Fault: TypeAlias = Literal[
     "eof",  # the body ends cleanly, too early
     "error",  # an `error` event, as an overloaded service sends in a running stream
     "malformed",  # an event that is not JSON
+    "nested",  # an event that nests too deeply to be read
     "bad_order",  # a delta for a block that never began
     "unknown",  # an event type from the future; harmless
     "bad_tool",  # tool arguments that are not JSON

@@ -58,6 +58,7 @@ def test_notes_are_bounded_private_and_survive_nonsense(tmp_path: Path) -> None:
     kept = notes.add("数据 first", "s")
     folder = tmp_path / ".memory"
     (folder / "note-00000000.json").write_text("[")
+    (folder / "note-00000002.json").write_text("[" * 10_000)
     (folder / "other.txt").write_text("x")
     (folder / "note-00000001.json").symlink_to(folder / f"{kept.id}.json")
 

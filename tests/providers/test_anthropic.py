@@ -505,6 +505,7 @@ async def test_a_fault_before_the_answer_is_classified(fake, reply, kind, retrya
         ("eof", ProtocolError, True),
         ("error", ProviderOverloaded, True),
         ("malformed", ProtocolError, False),
+        ("nested", ProtocolError, False),
         ("bad_order", ProtocolError, False),
     ],
 )

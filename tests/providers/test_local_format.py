@@ -171,6 +171,7 @@ async def test_a_schema_that_no_grammar_can_be_made_of_is_asked_for_in_words():
         (chat(piece("{"), end=False), "ProtocolError", True),
         (chat(), "ProtocolError", False),
         (chat("{no json"), "ProtocolError", False),
+        (chat("[" * 50_000), "ProtocolError", False),
         (chat({"choices": [{}]}), "ProtocolError", False),
         (chat([1]), "ProtocolError", False),
         (chat(piece("{"), {"choices": 3}), "ProtocolError", True),

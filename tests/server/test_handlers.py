@@ -68,7 +68,8 @@ def test_sessions_are_listed_the_newest_first_and_searched(
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=-1", "limit=x", "limit=99999999", "limit=%D9%A1"]
+    "query",
+    ["limit=0", "limit=-1", "limit=x", "limit=99999999", "limit=%D9%A1", f"limit={'9' * 5000}"],
 )
 def test_a_list_of_no_sensible_length_is_refused(server: Server, query: str) -> None:
     reply = server.ask(f"sessions?{query}")

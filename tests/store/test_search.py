@@ -262,3 +262,12 @@ def test_two_processes_search_and_make_the_index_while_a_third_writes(store: Ses
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said.decode()
     assert len(SearchIndex(store.root_path).search("needle", 1000)) == 50
+
+
+def test_a_session_with_a_hostile_title_hides_no_other(
+    store: SessionStore, index: SearchIndex
+) -> None:
+    record(store, "one", "needle")
+    record(store, "two", "needle")
+    (store.root_path / "two/meta.json").write_text("[" * 100_000)
+    assert sorted(found(index.search("needle"))) == [("one", "user-0"), ("two", "user-0")]
