@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from op_jupyter.core.messages import TextBlock, message_from_json
-from op_jupyter.core.turn import NOT_EXECUTED
 from op_jupyter.engine import loop
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.store.memory import MemoryStore
@@ -27,6 +26,9 @@ from tests.engine.harness import (
     texts,
     tool_nodes,
 )
+
+NOT_EXECUTED = "tool was not executed because the turn already terminated"
+"""What the model is told, in these words: it is part of the contract."""
 
 
 def goes_on(session: AgentSession) -> ScriptedProvider:

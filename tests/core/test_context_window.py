@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from op_jupyter.core.context_window import (
     IMAGE_TOKENS,
-    PRUNE_OVER_CHARS,
-    RESULT_TOKENS,
     cap_results,
     correction,
     fit,
@@ -34,6 +32,9 @@ from op_jupyter.core.messages import (
     user_text,
 )
 from op_jupyter.core.updates import bounded
+
+RESULT_BYTES = 32_000
+"""8,000 tokens: the most of one result that is ever sent."""
 
 
 def asks(*ids: str) -> Message:
@@ -109,7 +110,7 @@ def test_what_is_sent_has_one_result_for_each_call_right_after_it(
             assert [b.tool_use_id for b in given_results] == [use.id for use in asked]
         for block in given_results:
             size = sum(len(b.text.encode()) for b in block.content if isinstance(b, TextBlock))
-            assert size <= RESULT_TOKENS * 4
+            assert size <= RESULT_BYTES
     if messages and messages[-1].role == "assistant":
         assert not messages[-1].tool_uses
 
@@ -125,7 +126,7 @@ def test_a_missing_result_is_the_constant_text_and_a_stray_one_goes() -> None:
 
 def test_large_old_results_are_cut_to_their_ends_and_those_of_the_newest_response_are_not() -> None:
     large = "h" * 4_096 + "m" * 5_000 + "t" * 1_024
-    exact = "x" * PRUNE_OVER_CHARS
+    exact = "x" * 8_192
     history = (asks("a"), gives(result("a", large)), asks("b"), gives(result("b", large)))
     pruned = prune_results(history)
     kept = text_of(pruned[1])
@@ -133,6 +134,13 @@ def test_large_old_results_are_cut_to_their_ends_and_those_of_the_newest_respons
     assert "5000 characters cut" in kept
     assert pruned[2:] == history[2:]
     assert prune_results([gives(result("a", exact)), asks("b")])[0] == gives(result("a", exact))
+
+
+def test_a_result_of_8000_tokens_is_sent_whole_and_one_that_is_longer_is_cut() -> None:
+    whole, longer = gives(result("a", "x" * RESULT_BYTES)), gives(result("a", "x" * 32_001))
+    assert cap_results([whole]) == (whole,)
+    (cut,) = cap_results([longer])
+    assert "characters cut" in text_of(cut) and len(text_of(cut)) <= RESULT_BYTES
 
 
 PLACES = [f"context/blobs/{digit * 64}" for digit in "0123456789"]
@@ -147,7 +155,7 @@ def test_where_the_whole_of_a_result_is_kept_survives_every_cut() -> None:
 
     capped = text_of(cap_results([gives(result("a", "漢" * 9_000 + stored))])[0])
     assert f"whole: {PLACES[0]} …" in capped
-    assert len(capped.encode()) <= RESULT_TOKENS * 4
+    assert len(capped.encode()) <= RESULT_BYTES
 
     shrunk = shrink(ModelRequest("m", tuple(history)), 400).request
     assert f"whole: {PLACES[0]} …" in text_of(shrunk.messages[1])

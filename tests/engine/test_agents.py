@@ -133,12 +133,13 @@ def test_a_parent_with_an_awkward_id_has_sub_agents_too(store: MemoryStore, name
 
 
 def test_a_sub_agent_has_fifteen_model_calls(session: AgentSession) -> None:
-    endless = [reply(call("look", {"what": str(n)})) for n in range(15)]
+    endless = [reply(call("look", {"what": str(n)})) for n in range(16)]
     provider = by_task(
         {PARENT: [reply(spawn("go on for ever")), reply(WAIT), reply("ok")], "go on": endless}
     )
     ask(session, provider, FakeTool())
     assert "max_model_calls" in arrived(session)[0] and "[failed]" in arrived(session)[0]
+    assert len(requests_for(provider, "go on for ever")) == 15
 
 
 def test_it_can_ask_nobody_and_its_mode_is_at_most_the_parent_s(session: AgentSession) -> None:

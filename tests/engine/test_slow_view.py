@@ -6,7 +6,6 @@ import queue
 import threading
 from typing import Any, Final
 
-from op_jupyter.core.updates import RING_SIZE
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
@@ -15,6 +14,8 @@ from tests.engine.harness import FakeTool, assert_sound, run
 
 CALLS: Final = 200
 TEXT: Final = "x" * 5_000
+KEPT: Final = 512
+"""So many updates are kept for whoever comes late."""
 
 
 def a_long_turn(session: AgentSession) -> tuple[Any, list[Any]]:
@@ -65,10 +66,10 @@ def test_what_is_kept_for_pages_is_bounded_and_a_late_one_takes_the_snapshot() -
     view.attach(subscribe=session.subscribe, client_request_id=None, turn_id=None)
     a_long_turn(session)
     last = session.snapshot().last_update_sequence
-    assert last > RING_SIZE
+    assert last > KEPT
     assert session.replay_updates(0) is None  # the gap is said
-    kept = session.replay_updates(last - RING_SIZE)
-    assert kept is not None and len(kept) == RING_SIZE
+    kept = session.replay_updates(last - KEPT)
+    assert kept is not None and len(kept) == KEPT
     # An update holds the beginning and the end of a result, never the whole.
     assert max(len(str(e.to_json())) for e in kept) < 8_000
     snapshot = session.snapshot()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from op_jupyter.core.messages import MISSING_RESULT, TextBlock, TextDelta
+from op_jupyter.core.messages import TextBlock, TextDelta
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.core.turn import NOT_EXECUTED
 from op_jupyter.engine import loop, registry
@@ -345,7 +345,8 @@ def test_a_missing_result_becomes_the_same_text_each_time(store: MemoryStore) ->
         run(again, provider)
         sent.append(results_in(provider)[0])
     assert sent[0] == sent[1]
-    assert sent[0].content == (TextBlock(MISSING_RESULT),)
+    told = "Tool result unavailable: the previous turn ended before a durable result was recorded."
+    assert sent[0].content == (TextBlock(told),)
     assert sent[0].state == "interrupted"
     registry.release(again)
 
