@@ -7,19 +7,21 @@ function, which may run at any time, a name of the code around it is all that it
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
 from typing import Final, TypeAlias
 
-from op_jupyter.core.code_names import Names
+from op_jupyter.core.code_names import Names, canonical
 from op_jupyter.core.danger_tables import TELLING
 
 _MOST_MEANINGS: Final = 8
 _MOST_WORLDS: Final = 8
 """So many ways in which the names of one expression go together are told apart."""
+_WORLD_LOOKS: Final = 4
+"""As much as so many looks at nodes costs one way in which names go together."""
 _LONGEST_NAME: Final = 1_000
 """A dotted name that the code puts together is unknown beyond that."""
 
@@ -34,6 +36,8 @@ class Meaning:
 
 _UNKNOWN: Final = Meaning()
 _Meanings: TypeAlias = tuple[Meaning, ...]
+Known: TypeAlias = Mapping[str, _Meanings]
+"""What names stand for before the code runs, as far as somebody can tell."""
 _Value: TypeAlias = ast.expr | ast.alias | None
 _Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -58,24 +62,84 @@ class _Block:
         return _few((*found, *self.ever[name])) if name in self.ever else found
 
 
+class TooMuch(Exception):
+    """To read the code would take too long."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """What may still be spent on reading a piece of code and those inside it: looks at nodes."""
+
+    left: int
+
+    def spend(self, looks: int) -> None:
+        """Count *looks*.
+
+        Raises:
+            TooMuch: there were too many.
+        """
+        self.left -= looks
+        if self.left < 0:
+            raise TooMuch
+
+
 class Flow(ast.NodeVisitor):
     """Goes through code in the order in which it runs, and knows what names may stand for."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._now = _Block()
+    def __init__(self, tree: ast.Module, known: Known, effort: Effort) -> None:
+        self._now = _Block(own=dict(known))
+        self._effort = effort
         self._shared: set[str] = set()
         self._told: set[int] = set()
         """Names that are bound to something, by identity: their node tells no more."""
         nodes = list(ast.walk(tree))
+        self._effort.spend(len(nodes))
         for node in nodes:
             self._told.update(map(id, _targets(node)))
             if isinstance(node, ast.Global | ast.Nonlocal):
                 self._shared.update(node.names)
+        bound = {name for node in nodes for name, _ in self._bindings(node)} | known.keys()
+        if any(_runs_code(node) for node in nodes):  # which may bind any name
+            bound.update(node.id for node in nodes if isinstance(node, ast.Name))
+        self._names_in = self._bound_names(nodes, bound)
         for node in nodes:
             for name, value in self._bindings(node):
-                again = isinstance(value, ast.expr) and name in _names_in(value)
+                self._effort.spend(1)
+                again = isinstance(value, ast.expr) and name in self._names_in[id(value)]
                 self._add(name, (*self._meanings(name, value), *([_UNKNOWN] if again else [])))
-        self._ever = dict(self._now.own)
+        self._ever = self._now.own
+        self._now = _Block(own=dict(known))
+        for name in self._shared & self._ever.keys():  # a function binds it, at any time
+            self._add(name, self._ever[name])
+
+    def known_now(self) -> Known:
+        """What names may stand for at this place, as it is known to code that runs there."""
+        block: _Block | None = self._now
+        names: set[str] = set()
+        while block is not None:
+            names |= {*block.own, *block.ever}
+            block = block.around
+        self._effort.spend(len(names))
+        return {name: self._now.get(name) for name in names}
+
+    def add_known(self, known: Known) -> None:
+        """Take in what other code, which may have run here, makes names stand for."""
+        for name, meanings in known.items():
+            self._add(name, meanings)
+
+    def _bound_names(self, nodes: Sequence[ast.AST], bound: Set[str]) -> dict[int, Collection[str]]:
+        """Of each expression, the names in it that something is known of."""
+        found: dict[int, Collection[str]] = {}
+        for node in reversed(nodes):  # what stands in it comes before it
+            if isinstance(node, ast.stmt):
+                continue
+            if isinstance(node, ast.Name):
+                found[id(node)] = (node.id,) if node.id in bound else ()
+                continue
+            inner = [there for c in ast.iter_child_nodes(node) if (there := found.get(id(c)))]
+            self._effort.spend(sum(map(len, inner)))
+            found[id(node)] = dict.fromkeys(chain.from_iterable(inner)) if inner else ()
+        return found
 
     def worlds(self, node: ast.AST) -> Iterator[Names]:
         """What the names in *node* stand for, in each way that is possible.
@@ -83,12 +147,20 @@ class Flow(ast.NodeVisitor):
         Where these are too many, it is each thing that one name stands for, and nothing is known
         of the others.
         """
-        may = {name: found for name in _names_in(node) if (found := self._now.get(name))}
+        names = self._names_in[id(node)]
+        self._effort.spend(1 + len(names))
+        if not names:
+            yield _NOTHING_KNOWN
+            return
+        may = {name: found for name in names if (found := self._now.get(name))}
         if prod(map(len, may.values())) > _MOST_WORLDS:
             for name, meanings in may.items():
-                yield from (_world({name: meaning}) for meaning in meanings)
+                for meaning in meanings:
+                    self._effort.spend(_WORLD_LOOKS)
+                    yield _world({name: meaning})
             return
         for chosen in product(*may.values()):
+            self._effort.spend(_WORLD_LOOKS)
             yield _world(dict(zip(may, chosen, strict=True)))
 
     # -- what is bound
@@ -109,7 +181,7 @@ class Flow(ast.NodeVisitor):
         if value is None:
             return (_UNKNOWN,)
         if isinstance(value, ast.alias):
-            return (Meaning(dotted=value.name),)
+            return (Meaning(dotted=canonical(value.name)),)
         found = []
         for names in self.worlds(value):
             dotted = names.resolve(value)
@@ -123,6 +195,7 @@ class Flow(ast.NodeVisitor):
     def generic_visit(self, node: ast.AST) -> None:
         """Go into *node*, and bind what it binds once that has run."""
         bound = [(name, self._meanings(name, value)) for name, value in self._bindings(node)]
+        self._effort.spend(len(bound))
         super().generic_visit(node)
         for name, meanings in bound:
             # An expression may stand in a part of another one that is not reached.
@@ -181,6 +254,7 @@ class Flow(ast.NodeVisitor):
     def _loop(self, node: _Loop, again: Sequence[ast.AST]) -> None:
         """What is bound at the end of a loop is what its beginning sees the next time."""
         for inner in chain.from_iterable(map(ast.walk, again)):
+            self._effort.spend(1)
             for name, _ in self._bindings(inner):
                 self._add(name, self._ever[name])
         self._branches(again)
@@ -230,6 +304,14 @@ class Flow(ast.NodeVisitor):
         self._now = outside
 
 
+_NOTHING_KNOWN: Final = Names()
+
+
+def _runs_code(node: ast.AST) -> bool:
+    name = getattr(node, "id", None) or getattr(node, "attr", None)
+    return name in ("exec", "eval", "get_ipython", "run_cell")
+
+
 def _few(meanings: Iterable[Meaning]) -> _Meanings:
     """*meanings*, each once; of very many some, and that there are others."""
     found = tuple(dict.fromkeys(meanings))
@@ -243,10 +325,6 @@ def _world(chosen: Mapping[str, Meaning]) -> Names:
         {name: m.dotted for name, m in chosen.items() if m.dotted is not None},
         {name: m.text for name, m in chosen.items() if m.text is not None},
     )
-
-
-def _names_in(node: ast.AST) -> Iterator[str]:
-    return (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
 def _targets(node: ast.AST) -> Iterator[ast.Name]:
@@ -266,8 +344,11 @@ def _named(node: ast.AST) -> Iterator[tuple[str, _Value]]:
     """What *node* binds that stands in no expression of its own."""
     match node:
         case ast.Import(names=aliases):
-            yield from ((alias.asname, alias) for alias in aliases if alias.asname)
+            for alias in aliases:
+                top = alias.name.partition(".")[0]
+                yield (alias.asname, alias) if alias.asname else (top, ast.alias(top))
         case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")]):
+            module = canonical(f"{module}.any").removesuffix(".any")
             known = (name for name in TELLING if name.rpartition(".")[0] == module)
             yield from ((name.rpartition(".")[2], ast.alias(name)) for name in known)
         case ast.ImportFrom(module=str(module), names=aliases):

@@ -258,6 +258,18 @@ def option_text(arguments: Sequence[str], letter: str) -> str | None:
     return None
 
 
+def python_code(words: Sequence[str]) -> str | None:
+    """The code in ``python -c CODE``, when all of it is known."""
+    unwrapped, _ = _unwrapped(words)
+    if not unwrapped or not _PYTHON.fullmatch(unwrapped[0].rsplit("/", 1)[-1]):
+        return None
+    code = option_text(unwrapped[1:], "c")
+    return None if code is None or UNKNOWN in code else code
+
+
+_PYTHON: Final = re.compile(r"(?:i?python|pypy)[\d.]*w?")
+
+
 def is_fed(words: Sequence[str]) -> bool:
     """Whether the program is a shell or Python that runs what it reads from its input."""
     unwrapped, _ = _unwrapped(words)

@@ -28,6 +28,7 @@ from op_jupyter.core.permissions import Effect
 from op_jupyter.core.turn import ToolState
 from op_jupyter.errors import InvalidArguments
 from op_jupyter.notebook.capture import Redact, Transcript, captured
+from op_jupyter.notebook.known_names import known_names
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
 from op_jupyter.tools.schema import Signature, read_signature
 from op_jupyter.tools.tracebacks import short_traceback
@@ -88,7 +89,9 @@ class PythonTool:
 
     def describe(self, arguments: Mapping[str, Any], workspace: Path) -> CallDescription:
         """The code."""
-        return CallDescription(code=arguments["code"], language="python")
+        code = arguments["code"]
+        known = known_names(code, self._shell.user_ns)
+        return CallDescription(code=code, language="python", known=known)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Run the code on the main thread; output and errors are the result."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from op_jupyter.core.code_flow import Known
 from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect
 from op_jupyter.core.turn import ToolState
@@ -32,7 +33,8 @@ class CallDescription:
     """What a call is about to touch, for the gate and the card.
 
     *paths* are absolute; *entries_written* are made, moved or removed themselves, so that a
-    link at their end is not followed; *code* is source that would run, with its *language*.
+    link at their end is not followed; *code* is source that would run, with its *language*, and
+    *known* is what names in it stand for already.
     """
 
     paths_read: Sequence[Path] = ()
@@ -42,6 +44,7 @@ class CallDescription:
     diff: str = ""
     undo: str = ""
     entries_written: Sequence[Path] = ()
+    known: Known = field(default_factory=dict)
 
 
 class MainThread(Protocol):

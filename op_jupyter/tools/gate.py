@@ -62,7 +62,7 @@ def under_real_names(rule: Rule, places: Places) -> Iterator[Rule]:
 def _reading(told: CallDescription, workspace: Path) -> CodeReading | None:
     """What the code of a call would do, its paths resolved as they are now."""
     if told.language == "python":
-        reading = read_code(told.code, read_line)
+        reading = read_code(told.code, read_line, told.known)
     elif told.language == "shell":
         reading = read_script(told.code)
     else:

@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -390,6 +391,47 @@ def test_the_gate_sees_the_code(ip: InteractiveShell, tmp_path: Path) -> None:
     call = gate_call(PythonTool(ip), {"code": "import shutil\nshutil.rmtree('x')"}, tmp_path)
     verdict = decide(call, places=places_of(tmp_path), mode="auto", rules=(), interactive=True)
     assert (verdict.kind, verdict.code_lines) == ("ask", {2: "deletes folders"})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "s('rm -rf x')",
+        "o.system('rm -rf x')",
+        "os.system(cmd)",
+        "list(map(s, ['ls']))",
+        "run(['rm', 'x'])",
+        "shell.system('rm x')",
+        "sx('rm x')",
+        "open(key).read()",
+        "(folder / 'x').write_text('')",
+        "exec('s(cmd)')",
+    ],
+)
+def test_the_gate_knows_what_earlier_cells_have_made_of_names(
+    ip: InteractiveShell, tmp_path: Path, code: str
+) -> None:
+    ip.user_ns |= {"s": os.system, "o": os, "os": os, "cmd": "rm -rf x", "run": subprocess.run}
+    ip.user_ns |= {"shell": ip, "sx": ip.system, "key": "/root/.ssh/id", "folder": Path("/etc")}
+    call = gate_call(PythonTool(ip), {"code": code}, tmp_path)
+    verdict = decide(call, places=places_of(tmp_path), mode="auto", rules=(), interactive=True)
+    assert verdict.kind == "ask"
+
+
+def test_to_judge_code_runs_nothing_of_the_values_it_names(
+    ip: InteractiveShell, tmp_path: Path
+) -> None:
+    class Hostile:
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(f"asked for {name}")
+
+        def __str__(self) -> str:
+            raise AssertionError("asked for its text")
+
+    ip.user_ns["x"] = Hostile()
+    call = gate_call(PythonTool(ip), {"code": "x.go()"}, tmp_path)
+    verdict = decide(call, places=places_of(tmp_path), mode="auto", rules=(), interactive=True)
+    assert verdict.kind == "allow"
 
 
 def test_several_runs_in_other_tasks_do_not_mix_their_output(ip: InteractiveShell) -> None:
