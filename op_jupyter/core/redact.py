@@ -46,6 +46,8 @@ _SHAPES: Final = {start: re.compile(shape) for start, shape in _KEY_SHAPES.items
 
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 
+_as_json: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+
 T = TypeVar("T")
 
 
@@ -79,6 +81,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known = sorted({form for secret in secrets for form in _forms(secret)})
         self._beginnings = (*self._known, *_SHAPES)
+        self._in_json = tuple(_as_json(beginning)[1:-1] for beginning in self._beginnings)
 
     def text(self, text: str) -> str:
         """*text* with every secret replaced."""
@@ -102,8 +105,22 @@ class Redactor:
         return False
 
     def json(self, value: T) -> T:
-        """The JSON *value* with every text in it treated alike, keys of objects included."""
+        """The JSON *value* with every text in it treated alike, keys of objects included.
+
+        A value that is clean is returned itself, not a copy.
+        """
+        # Nearly every value is clean.  To look at all of it as one text is C's work, and takes a
+        # fifth of what walking through it does.
+        try:
+            if self._is_clean(_as_json(value)):
+                return value
+        except (TypeError, ValueError, RecursionError):
+            pass  # it is not quite JSON: a mapping that is no dict, for example
         return self._value(value)  # type: ignore[no-any-return]  # same shape as it came
+
+    def _is_clean(self, text: str) -> bool:
+        """Whether nothing in *text*, a whole value as JSON, has to be replaced."""
+        return not any(map(text.__contains__, self._in_json))
 
     def _value(self, value: Any) -> Any:
         kind = type(value)

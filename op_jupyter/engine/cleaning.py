@@ -17,12 +17,17 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 def well_formed(text: str) -> str:
     """*text* with lone surrogates, which are half characters, replaced."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return _SURROGATE.sub("\ufffd", text)
 
 
 class _Cleaning(Redactor):
     def text(self, text: str) -> str:
         return super().text(well_formed(text))
+
+    def _is_clean(self, text: str) -> bool:
+        return super()._is_clean(text) and well_formed(text) is text
 
 
 class Cleaner:

@@ -74,11 +74,18 @@ class _Background:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
+        # anyio keeps its threads for as long as the task that a loop was started with: without
+        # one it starts a thread for each call, and ends it with the task that made the call.
+        root = self.loop.create_task(_wait_for_ever())
         while True:
             # Whoever awaits a task that raised one of these is told by the task.  asyncio lets
             # them end the loop as well, which everybody else still needs.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_forever()
+                self.loop.run_until_complete(root)
+
+
+async def _wait_for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
 
 
 _lock = threading.Lock()

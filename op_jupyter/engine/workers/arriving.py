@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -70,9 +70,18 @@ class Arrivals:
         waiting: what is not home yet.
     """
 
-    def __init__(self, recorder: Recorder, sent: Mapping[Future[bytes], Call], since: int) -> None:
-        """*since*: the seq up to which the workers know the graph."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        sent: Mapping[Future[bytes], Call],
+        since: int,
+        over: Callable[[str], None],
+    ) -> None:
+        """*since*: the seq up to which the workers know the graph; *over* is told each call's id
+        when it is here.
+        """
         self._recorder = recorder
+        self._over = over
         self._since = since
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Queue[Future[bytes]] = asyncio.Queue()
@@ -91,6 +100,8 @@ class Arrivals:
             while not self._done.empty():
                 came.append(self._done.get_nowait())
             calls = [(future, self.waiting.pop(future)) for future in came]
+            for _, call in calls:
+                self._over(call.id)
             storing = asyncio.create_task(asyncio.to_thread(self._store, calls))
             try:
                 await asyncio.shield(storing)

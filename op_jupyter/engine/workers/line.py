@@ -2,9 +2,10 @@
 
 One socket for each map and process, on loopback unless the caller names another address; a
 line of JSON is a message.  Both ends prove that they know the map's token (HMAC), which
-travelled with the calls.  The worker says which calls it runs, and asks (permissions); the
-other end answers, tells news, or says "stop", and hangs up when the map is over.  When the line
-breaks, the calls are stopped: nobody waits for them any more.
+travelled with the calls.  The worker says which calls it begins, and asks (permissions); the
+other end answers, tells news, or says "stop", and hangs up when the map is over.  That a call is
+over is not told: its outcome says so.  When the line breaks, the calls are stopped: nobody waits
+for them any more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from op_jupyter.engine.workers.parcels import Address
@@ -97,10 +98,15 @@ class Switchboard:
             running.remove_reader(door)
             running.call_later(_PAUSE_SECONDS, self._wait_at, door)
             return
-        task = asyncio.create_task(self._talk(came))
+        task = self._task(self._talk(came))
+        task.add_done_callback(lambda _: came.close())  # it may be called off before it begins
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """*work*, which ends when we hang up at the latest."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: came.close())  # it may be called off before it begins
+        return task
 
     async def _talk(self, came: socket.socket) -> None:
         came.setblocking(False)
@@ -126,40 +132,33 @@ class Switchboard:
         return True
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        here: set[str] = set()
         try:
             while message := await _message(reader):
                 call_id = str(message.get("call"))
                 match message:
                     case {"says": "begin"}:
-                        here.add(call_id)
                         self._begin(call_id, writer)
-                    case {"says": "end"}:
-                        here.discard(call_id)
-                        await self._end(call_id)
-                    case {"ask": asked, "number": number} if call_id in here:
-                        task = asyncio.create_task(self._reply(call_id, number, asked, writer))
+                    case {"ask": asked, "number": number} if self._lines.get(call_id) is writer:
+                        task = self._task(self._reply(call_id, number, asked, writer))
                         self._asked[call_id].add(task)
                         task.add_done_callback(self._asked[call_id].discard)
         finally:
-            for call_id in here:
-                await self._end(call_id)
+            for call_id in [call_id for call_id, to in self._lines.items() if to is writer]:
+                self.over(call_id)
 
     def _begin(self, call_id: str, writer: asyncio.StreamWriter) -> None:
         self._lines[call_id] = writer
-        self._asked.setdefault(call_id, set())
+        self._asked[call_id] = set()
         if self._news is not None:
             writer.write(_line({"news": self._news}))
         if call_id in self._stopped:
             self.stop(call_id)
 
-    async def _end(self, call_id: str) -> None:
-        """What the call still asks is taken back."""
+    def over(self, call_id: str) -> None:
+        """That call is over: what it still asks is taken back."""
         self._lines.pop(call_id, None)
-        asked = tuple(self._asked.pop(call_id, ()))
-        for task in asked:
+        for task in self._asked.pop(call_id, ()):
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
 
     async def _reply(
         self, call_id: str, number: int, asked: Mapping[str, Any], writer: asyncio.StreamWriter
@@ -209,16 +208,15 @@ class Line:
     def begin(self, call_id: str, call: Hears) -> None:
         """A call begins."""
         self._calls[call_id] = call
-        self._say("begin", call_id)
+        self._say_begin(call_id)
 
     def end(self, call_id: str) -> None:
         """A call is over."""
-        if self._calls.pop(call_id, None) is not None:
-            self._say("end", call_id)
+        self._calls.pop(call_id, None)
 
-    def _say(self, what: str, call_id: str) -> None:
+    def _say_begin(self, call_id: str) -> None:
         if self._writer is not None:
-            self._writer.write(_line({"says": what, "call": call_id}))
+            self._writer.write(_line({"says": "begin", "call": call_id}))
 
     async def ask(self, call_id: str, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the other end answers.
@@ -251,7 +249,7 @@ class Line:
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         for call_id in self._calls:
-            self._say("begin", call_id)
+            self._say_begin(call_id)
         self._reached.set()
         try:
             with contextlib.suppress(OSError, ValueError):

@@ -218,7 +218,7 @@ class Batch:
             executor.submit(run_order, order): call
             for order, call in zip(orders, self._calls, strict=True)
         }
-        arrivals = Arrivals(self.session.recorder, sent, since)
+        arrivals = Arrivals(self.session.recorder, sent, since, switchboard.over)
         try:
             await arrivals.store_all()
         except asyncio.CancelledError:

@@ -99,7 +99,7 @@ class _Run:
 
     def _value(self) -> Any:
         args, kwargs = pickle.loads(self._order.arguments)
-        with self._line(), self._runtime() as runtime, self._stopper.listening():
+        with self._runtime() as runtime, self._line(), self._stopper.listening():
             tokens = context.bind(self._handle(runtime), self._around.turn_id, runtime, self._frame)
             try:
                 # Without what records it: that is done where it was sent off.
