@@ -312,7 +312,7 @@ class Dag:
             self.last_seq = seq
 
     def copy(self) -> Dag:
-        """An independent copy; nodes and turns are immutable and shared."""
+        """An independent copy; nodes and turns, and what was made of them, are shared."""
         return Dag(
             self.session_id,
             dict(self.nodes),
@@ -325,6 +325,8 @@ class Dag:
             self.last_seq,
             {k: list(v) for k, v in self._called.items()},
             {k: list(v) for k, v in self._following.items()},
+            dict(self._changed),
+            dict(self._made),
         )
 
 

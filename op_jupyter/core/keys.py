@@ -5,7 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+# `json.dumps` makes such an encoder for each value.
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -17,9 +22,7 @@ def canonical_json(value: Json) -> str:
         ValueError: NaN or an infinity, which JSON has no word for.
         TypeError: a value JSON cannot hold.
     """
-    return json.dumps(
-        value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
+    return _encode(value)
 
 
 def sha256(value: Json) -> str:

@@ -51,6 +51,10 @@ SYSTEM_PROMPT: Final = (
 )
 
 
+_one_line: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+_indented: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, indent=2).encode
+
+
 @dataclass(frozen=True, slots=True)
 class _World:
     """Changed sections of the world state; they stand before the prompt they came with."""
@@ -107,7 +111,7 @@ class CallInput:
 
 def call_line(name: str, arguments: Mapping[str, Any]) -> str:
     """How a direct call stands in the history: ``name({"arg": value})``."""
-    return f"{name}({json.dumps(arguments, ensure_ascii=False, sort_keys=True)})"
+    return f"{name}({_one_line(arguments)})"
 
 
 def frame_header(path: Sequence[str], docstring: str, arguments: Mapping[str, Any]) -> str:
@@ -116,9 +120,20 @@ def frame_header(path: Sequence[str], docstring: str, arguments: Mapping[str, An
     if docstring:
         parts.append(docstring)
     if arguments:
-        body = json.dumps(arguments, ensure_ascii=False, sort_keys=True, indent=2)
-        parts.append(f"Arguments:\n{body}")
+        lines = [f"  {_one_line(name)}: {_inner(arguments[name])}" for name in sorted(arguments)]
+        parts.append("Arguments:\n{\n" + ",\n".join(lines) + "\n}")
     return "\n\n".join(parts)
+
+
+def _inner(value: Any) -> str:
+    """*value* as a member of an object that is indented by two.
+
+    Only what holds others takes more than a line, and the part of `json` that knows of lines is
+    ten times as slow: most arguments are texts and numbers.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        return _indented(value).replace("\n", "\n  ")
+    return _one_line(value)
 
 
 def value_text(value: Any) -> str:
@@ -158,6 +173,12 @@ def render_messages(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, .
         told.extend(m for node in own for m in _exchange(dag, node, shown.as_of))
     told.extend(_input_messages(call))
     return merge_consecutive(_placed(told))
+
+
+def remember_history(dag: Dag, base: str | None) -> None:
+    """Render now what every prompt that follows *base* tells of *dag*, for all copies of it."""
+    for _ in _spine_entries(dag, Shown(base, dag.last_seq)):
+        pass
 
 
 def _news(dag: Dag, shown: Shown, call: CallInput) -> tuple[Message, ...]:

@@ -100,6 +100,7 @@ class Invocation:
         self._session = around or session_in_memory()
         self._check()
         self._arguments = self._session.recorder.clean(_shown(function, self._bound))
+        self._line = call_line(function.name, self._arguments)
         self._turn: LiveTurn | None = None
         self._frame: Frame | None = None
         self._tokens: list[Token[Any]] = []
@@ -191,8 +192,7 @@ class Invocation:
         shared = context.current_turn_id()
         if shared is not None:
             return shared
-        subject = call_line(self._function.name, self._arguments)
-        self._turn = self._session.begin_call(subject, with_node=True)
+        self._turn = self._session.begin_call(self._line, with_node=True)
         return self._turn.id
 
     def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
@@ -204,7 +204,7 @@ class Invocation:
         view = FrameView(
             id=node_id,
             recorded_id=above if hidden and not claimed else node_id,
-            line="" if hidden else call_line(function.name, self._arguments),
+            line="" if hidden else self._line,
             header=frame_header(names, function.docstring, self._arguments),
             expose=function.expose,
         )
@@ -242,7 +242,7 @@ class Invocation:
                 "turn_id": frame.turn_id,
                 "kind": "function",
                 "frame": (None if parent is None else parent.view.id) or None,
-                "label": clip(call_line("", self._arguments)[1:-1]),
+                "label": clip(self._line[len(self._function.name) + 1 : -1]),
                 **({} if job is None else {"job": job}),
                 **metadata,
             },
@@ -342,7 +342,7 @@ def _check_depth(function: Callee, parent: Frame | None) -> None:
 
 def _shown(function: Callee, bound: BoundArguments) -> dict[str, Any]:
     """The arguments as the model and the store see them: defaults filled in, no runtime."""
-    whole = function.signature.bind_partial(*bound.args, **bound.kwargs)
+    whole = BoundArguments(bound.signature, dict(bound.arguments))
     whole.apply_defaults()
     return {
         name: to_json_value(value)

@@ -1,7 +1,7 @@
 """Outcomes that come home: the session's one writer appends what workers recorded.
 
-Outcomes that arrive while others are being stored are stored as one, so a disk that is slow
-to confirm a write does not make workers wait for each other.
+Outcomes that arrive at about the same time, or while others are being stored, are stored as
+one: neither a disk that is slow to confirm a write nor many short calls make workers wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.engine.context import Frame
@@ -20,6 +20,9 @@ from op_jupyter.engine.recorder import Part, Recorder
 from op_jupyter.engine.workers.parcels import Outcome
 from op_jupyter.errors import NotPortable, OpenProgramError, StoreError, WorkerLost
 from op_jupyter.tools.tracebacks import message_of
+
+GATHER_SECONDS: Final = 0.02
+"""How long an outcome that has come may wait for more to be stored with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +87,43 @@ class Arrivals:
         self._over = over
         self._since = since
         self._loop = asyncio.get_running_loop()
-        self._done: asyncio.Queue[Future[bytes]] = asyncio.Queue()
+        self._here: list[Future[bytes]] = []
+        self._enough = asyncio.Event()
         self.waiting = dict(sent)
         for future in sent:
-            future.add_done_callback(self._came)
+            future.add_done_callback(self._done)
+
+    def _done(self, future: Future[bytes]) -> None:
+        # Not `asyncio.wrap_future`: it never ends when the future holds a StopIteration.
+        self._loop.call_soon_threadsafe(self._came, future)
 
     def _came(self, future: Future[bytes]) -> None:
-        # Not `asyncio.wrap_future`: it never ends when the future holds a StopIteration.
-        self._loop.call_soon_threadsafe(self._done.put_nowait, future)
+        self._over(self.waiting[future].id)
+        self._here.append(future)
+        if len(self._here) == len(self.waiting):
+            self._enough.set()
+        elif len(self._here) == 1:
+            self._loop.call_later(GATHER_SECONDS, self._enough.set)
 
     async def store_all(self) -> None:
         """Wait for what is still under way, and store it.  May be gone on with after a cancel."""
         while self.waiting:
-            came = [await self._done.get()]
-            while not self._done.empty():
-                came.append(self._done.get_nowait())
-            calls = [(future, self.waiting.pop(future)) for future in came]
-            for _, call in calls:
-                self._over(call.id)
-            storing = asyncio.create_task(asyncio.to_thread(self._store, calls))
-            try:
-                await asyncio.shield(storing)
-            except asyncio.CancelledError:
-                await asyncio.wait([storing])  # what is on the way to the disk gets there
-                raise
+            await self._enough.wait()
+            self._enough.clear()
+            await self.store_here()
+
+    async def store_here(self) -> None:
+        """Store what has come."""
+        came, self._here = self._here, []
+        if not came:
+            return
+        calls = [(future, self.waiting.pop(future)) for future in came]
+        storing = asyncio.create_task(asyncio.to_thread(self._store, calls))
+        try:
+            await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            await asyncio.wait([storing])  # what is on the way to the disk gets there
+            raise
 
     def _store(self, calls: Sequence[tuple[Future[bytes], Call]]) -> None:
         arrived = [_read(call, future) for future, call in calls]

@@ -19,12 +19,13 @@ from typing import Any, Final
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
-from op_jupyter.core.prompt import FrameView
+from op_jupyter.core.prompt import FrameView, remember_history
 from op_jupyter.engine.policy import Policy
+from op_jupyter.engine.runtime import Reply
 from op_jupyter.errors import NotPortable, OpenProgramError
 from op_jupyter.tools.tracebacks import message_of
 
-_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
+_OWN: Final = frozenset({str, bytes, int, float, bool, type(None), Reply})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Surroundings:
     Attributes:
         function: what is called; agentic, traced or plain.
         dag: what prompts can show of the session.
+        base: the node of the conversation that the calls follow.
         outer: the frames around the calls, outermost first.
         store_path, protected: what no tool may write.
         policy: what may run without asking; changes are told over the line.
@@ -64,6 +66,7 @@ class Surroundings:
 
     function: Any
     dag: Dag
+    base: str | None
     outer: tuple[FrameSketch, ...]
     turn_id: str
     workspace: Path
@@ -123,7 +126,7 @@ def pack(what: str, value: Any) -> bytes:
     Raises:
         NotPortable: it cannot be pickled; the message says that of *what*.
     """
-    if type(value) in _PLAIN:
+    if type(value) in _OWN:
         return pack_own(value)
     import cloudpickle  # only needed by who sends calls elsewhere
 
@@ -174,7 +177,11 @@ def pack_surroundings(surroundings: Surroundings) -> tuple[str, bytes]:
 
 
 def unpack_surroundings(order: Order) -> Surroundings:
-    """The surroundings of *order*; unpickled once for all calls of a map."""
+    """The surroundings of *order*.
+
+    They are unpickled, and what prompts tell of the session's past is rendered, once for all
+    calls of a map.
+    """
     return _unpacked(order.digest, _Bytes(order.surroundings))
 
 
@@ -194,6 +201,7 @@ class _Bytes:
 @functools.lru_cache(maxsize=2)
 def _unpacked(digest: str, data: _Bytes) -> Surroundings:
     unpacked: Surroundings = pickle.loads(zlib.decompress(data.data))
+    remember_history(unpacked.dag, unpacked.base)
     return unpacked
 
 

@@ -7,8 +7,7 @@ recorded inside comes home with its outcome (`engine.workers.arriving`).
 from __future__ import annotations
 
 import asyncio
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -43,6 +42,7 @@ from op_jupyter.engine.workers.parcels import (
     Surroundings,
     pack,
     pack_call,
+    pack_own,
     pack_surroundings,
 )
 from op_jupyter.engine.workers.pool import WorkerPool, borrow_pool, give_pool_back
@@ -175,8 +175,8 @@ class Batch:
             if executor is None:
                 await asyncio.to_thread(give_pool_back)
 
-    def _orders(self, address: Address) -> tuple[list[bytes], int]:
-        """What each worker gets, and the seq up to which it knows the graph."""
+    def _orders(self, address: Address) -> tuple[Iterator[bytes], int]:
+        """What workers get for each call, and the seq up to which they know the graph."""
         outer = () if self._parent is None else self._parent.chain()
         session = self.session
         running = set() if self._parent is None else {f.caller_id for f in outer}
@@ -185,6 +185,7 @@ class Batch:
         around = Surroundings(
             function=self._function,
             dag=known,
+            base=session.dag.head if self._parent is None else self._parent.base,
             outer=tuple(map(_sketch, outer)),
             turn_id=self._turn_id,
             workspace=session.workspace,
@@ -197,7 +198,7 @@ class Batch:
             address=address,
         )
         digest, surroundings = pack_surroundings(around)
-        orders = [
+        orders = (
             Order(
                 call.id,
                 digest,
@@ -208,11 +209,12 @@ class Batch:
                 session.dag.nodes.get(call.id),
             )
             for call in self._calls
-        ]
-        return list(map(pickle.dumps, orders)), known.last_seq
+        )
+        # One after the other: the first is sent off before the last one is made.
+        return map(pack_own, orders), known.last_seq
 
     async def _bring_home(
-        self, executor: Executor, orders: Sequence[bytes], since: int, switchboard: Switchboard
+        self, executor: Executor, orders: Iterable[bytes], since: int, switchboard: Switchboard
     ) -> None:
         sent = {
             executor.submit(run_order, order): call
@@ -227,6 +229,7 @@ class Batch:
                 async with asyncio.timeout(STOP_SECONDS):
                     await arrivals.store_all()
             except TimeoutError:
+                await arrivals.store_here()
                 _abandon(executor, arrivals.waiting)
             if perhaps_running:
                 await asyncio.sleep(LATE_SECONDS)
