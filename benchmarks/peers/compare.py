@@ -213,9 +213,9 @@ def scenarios() -> list[Scenario]:
             "turn",
             {"turns": 40},
             limit=5.0,
-            reason="three waits for the disk (the start with the call, the file's name, the answer "
-            "with the end); a millisecond for asking from a loop in the background, with the "
-            "service's async client instead of the other; the rest is Python around the call, "
+            reason="two waits for the disk (the start with the call and the name of its file; the "
+            "answer with the end); a millisecond for asking from a loop in the background, with "
+            "the service's async client instead of the other; the rest is Python around the call, "
             "most of it making the request, its hash, and two records",
         ),
         Scenario("fork", "fork at the middle of 200 and go on", "ms", "fork", {"nodes": 200}),

@@ -28,7 +28,7 @@ from op_jupyter.errors import (
 from op_jupyter.providers.base import Capabilities
 from op_jupyter.providers.live import check_live
 from op_jupyter.providers.profile import EndpointProfile
-from op_jupyter.providers.request_body import request_body
+from op_jupyter.providers.request_body import body_bytes, request_body
 from op_jupyter.providers.response_assembly import Assembly
 from op_jupyter.providers.service_errors import ErrorAnswer, parse_error, provider_error
 from op_jupyter.providers.structured import is_constrainable
@@ -210,7 +210,7 @@ class AnthropicProvider:
         whole = {**body, "stream": True, **self._profile.extra_body}
         return await client.post(
             "/v1/messages",
-            content=json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(),
+            content=body_bytes(whole),
             cast_to=self._sdk.types.Message,
             stream=True,
             stream_cls=self._sdk.AsyncStream[self._sdk.types.RawMessageStreamEvent],

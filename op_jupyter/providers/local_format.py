@@ -30,7 +30,7 @@ from op_jupyter.core.messages import (
 from op_jupyter.errors import ProtocolError, ProviderConnectionError, ProviderTimeout
 from op_jupyter.providers.local_profile import prepare
 from op_jupyter.providers.profile import EndpointProfile
-from op_jupyter.providers.request_body import request_body
+from op_jupyter.providers.request_body import request_body, without_surrogates
 from op_jupyter.providers.service_errors import parse_error, provider_error
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ _STOPS: Final[dict[str, StopReason]] = {"stop": "end_turn", "length": "max_token
 
 def chat_body(request: ModelRequest, profile: EndpointProfile) -> dict[str, Any]:
     """*request*, which has a schema and no tools, for llama.cpp's chat endpoint."""
-    body = prepare(request_body(replace(request, response_schema=None), profile))
+    body = request_body(replace(request, response_schema=None), profile)
+    body = prepare(without_surrogates(body))
     system = [{"role": "system", "content": _text(part)} for part in body.get("system", ())]
     messages = [
         {"role": m["role"], "content": "\n".join(filter(None, map(_text, m["content"])))}

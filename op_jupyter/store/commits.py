@@ -38,6 +38,7 @@ class Committer:
         self._failed: tuple[Event, ...] = ()
         self._working = False
         self._stalled = False
+        self._gathering = False  # the thread looks at the clock by itself
         self._waiting = 0
         self._stopping = False
         self.behind = ""
@@ -54,7 +55,8 @@ class Committer:
                     target=self._run, name="op-jupyter-commits", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify_all()
+            if not (self._gathering and self._is_worth_waiting()):
+                self._changed.notify_all()
 
     def flush(self) -> None:
         """Wait until the queue is empty or its head has failed, once more."""
@@ -103,12 +105,14 @@ class Committer:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or (self._queue and not self._stalled))
             deadline = monotonic() + self._interval
+            self._gathering = True
             while (
                 not self._failed
                 and self._is_worth_waiting()
                 and (left := deadline - monotonic()) > 0
             ):
                 self._changed.wait(left)
+            self._gathering = False
             if self._stopping:
                 return ()
             self._working = True

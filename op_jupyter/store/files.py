@@ -121,25 +121,39 @@ class FileSystem:
         Not *durable*: after a power cut it may be the old file, or a damaged one, which is good
         enough for what can be made again; nobody sees half of it before.
         """
-        temporary = f"{path}.{new_tag()}.tmp"
-        self.write_new({temporary: data}, durable=durable)
+        self.replace_each({path: data}, durable=durable)
+
+    def replace_each(self, files: Mapping[str, bytes], *, durable: bool = True) -> None:
+        """`replace` for several files, each by itself at once, that wait for the disk together."""
+        temporary = {f"{path}.{new_tag()}.tmp": path for path in files}
+        self.write_new({name: files[path] for name, path in temporary.items()}, durable=durable)
+        left = list(temporary)
         try:
-            self.rename(temporary, path)
+            for name, path in temporary.items():
+                self.rename(name, path)
+                left.remove(name)
         except OSError:
-            self.unlink(temporary)
+            for name in left:
+                self.unlink(name)
             raise
         if durable:
-            self.sync_folder(os.path.dirname(path))
+            self.sync_with_folders((), {os.path.dirname(path): None for path in files})
 
-    def make_folders(self, root: str, below: str) -> None:
-        """Make the folders of *below* under *root* that are missing, durably."""
-        path = root
-        for name in below.split("/"):
-            parent, path = path, f"{path}/{name}"
-            if not is_folder(path):
-                with suppress(FileExistsError):  # another process made it meanwhile
-                    self.mkdir(path)
-                self.sync_folder(parent)
+    def make_folders(self, root: str, *below: str) -> None:
+        """Make the folders of each *below* under *root* that are missing, durably."""
+        changed: dict[str, None] = {}
+        try:
+            for folders in below:
+                path = root
+                for name in folders.split("/"):
+                    parent, path = path, f"{path}/{name}"
+                    if not is_folder(path):
+                        with suppress(FileExistsError):  # another process made it meanwhile
+                            self.mkdir(path)
+                        changed[parent] = None
+        finally:  # what is there already is not looked at the next time
+            if changed:
+                self.sync_with_folders((), changed)
 
 
 def new_tag() -> str:

@@ -54,6 +54,7 @@ _CONFIG: Final = b"""\
 _ATTRIBUTES: Final = b"* -text -filter -ident\n"
 # Segments of other branches are no untracked files, and `git clean -fd` spares them.
 _EXCLUDE: Final = b"*.tmp\n/history/\n/context/\n"
+_FILES: Final = {"config": _CONFIG, "info/attributes": _ATTRIBUTES, "info/exclude": _EXCLUDE}
 _CACHED_TREES: Final = 256
 MAX_PACK_BYTES: Final = 8 * 1024**3
 _deltas_lock: Final = threading.Lock()  # gitdb's memory manager is shared and not thread-safe
@@ -90,17 +91,13 @@ class Repository:
         self.check()
         if self.refs.head() and is_folder(f"{self.git_dir}/objects/pack"):
             return
-        for folder in _FOLDERS:
-            self._files.make_folders(self.git_dir, folder)
-        self._write_missing("config", _CONFIG)
-        self._write_missing("info/attributes", _ATTRIBUTES)
-        self._write_missing("info/exclude", _EXCLUDE)
+        self._files.make_folders(self.git_dir, *_FOLDERS)
+        paths = {f"{self.git_dir}/{name}": data for name, data in _FILES.items()}
+        missing = {path: data for path, data in paths.items() if not os.path.lexists(path)}
+        if missing:
+            self._files.replace_each(missing)
         if not self.refs.head():
             self.refs.set_head(branch)
-
-    def _write_missing(self, name: str, data: bytes) -> None:
-        if not os.path.lexists(f"{self.git_dir}/{name}"):
-            self._files.replace(f"{self.git_dir}/{name}", data)
 
     # -- reading
 

@@ -443,7 +443,10 @@ def _failure(failure: Mapping[str, Any]) -> str:
 
 def _words(text: str, limit: int = _SUBJECT_CHARS) -> str:
     """*text* on one line, without control characters, not longer than *limit*."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
+    line = text[: 4 * limit]
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 

@@ -18,6 +18,7 @@ from op_jupyter.store.session import timestamp
 META: Final = "meta.json"
 _TITLE_CHARS: Final = 200
 _META_CHARS: Final = 4000
+_text_of: Final = json.JSONEncoder(ensure_ascii=False).encode  # made once: `dumps` makes it anew
 
 
 def new_session_id() -> str:
@@ -83,8 +84,8 @@ def meta_json(dag: Dag, version: int = codec.FORMAT) -> bytes:
 
 def _short(value: Any) -> str:
     """*value* as JSON; a long one is in the journal, and not in every commit as well."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _META_CHARS else json.dumps(f"({len(text)} characters)")
+    text = _text_of(value)
+    return text if len(text) <= _META_CHARS else _text_of(f"({len(text)} characters)")
 
 
 def parse_meta(session_id: str, data: bytes) -> SessionInfo:

@@ -209,6 +209,20 @@ def test_a_turn_waits_for_the_disk_as_rarely_as_can_be(
     assert (waited_for["writes"], waited_for["waits"]) == (writes, writes)
 
 
+def test_a_session_begins_with_few_waits_for_the_disk(tmp_path: Path) -> None:
+    """Its folders, its lock, its repository: what is made together is waited for at once."""
+    files = CountingFiles()
+    store = SessionStore(tmp_path, files=files)
+    with closing(store.open(store.create_session("s"))) as session:
+        session.begin_turn(Turn("t", base=None, subject="a turn"))
+        first = files.asked["waits"]
+        with files.only_of_thread("op-jupyter-commits"):
+            session.end_turn("t", "completed")
+            session.flush()
+        committed = files.asked["waits"] - first
+    assert (first, committed) == (4, 8)
+
+
 def test_a_commit_waits_for_the_disk_three_times(tmp_path: Path) -> None:
     """For its objects and what the ref will say; for the name of their pack; for the ref's."""
     files = CountingFiles()
