@@ -28,6 +28,7 @@ _ARGUMENTS: Final = (
 )
 _PATIENCE_MS: Final = 30_000
 _POLL_SECONDS: Final = 0.1
+_DRAWN_MS: Final = 50  # until cells that come into sight are drawn, about
 _NOTEBOOK_7_ALWAYS_RAISES: Final = "reading 'schema'"
 
 # A prompt goes from `[*]` to `[n]` when its cell ends. The number alone tells nothing: after a
@@ -42,6 +43,23 @@ cell => {
   };
   const watcher = new MutationObserver(look);
   watcher.observe(cell, { childList: true, characterData: true, subtree: true });
+}
+"""
+
+# A page may draw only the cells in sight, as JupyterLab 4.4 does; they are counted among all cells.
+# Tells whether one is drawn; otherwise scrolls towards it, while there is a way to go.
+_BRING: Final = """
+place => {
+  const cells = document.querySelectorAll(".jp-Notebook .jp-Cell[data-windowed-list-index]");
+  const drawn = [...cells].filter(cell => cell.getBoundingClientRect().height > 0)
+    .map(cell => Number(cell.dataset.windowedListIndex));
+  const scroller = document.querySelector(".jp-Notebook .jp-WindowedPanel-outer");
+  if (drawn.includes(place)) return "drawn";
+  if (drawn.length === 0 || !scroller) return "not drawn";
+  const before = scroller.scrollTop;
+  const step = scroller.clientHeight / 2;
+  scroller.scrollTop += place < Math.min(...drawn) ? -step : step;
+  return scroller.scrollTop === before ? "not drawn" : "nearer";
 }
 """
 
@@ -106,6 +124,7 @@ class NotebookPage:
         self.server = server
         self.notebook = notebook
         self.errors: list[str] = []
+        self._places = _code_cells(server.folder / notebook)
         self._kernel_id = server.start_kernel(notebook, kernel)
         self.page: Page = browser.new_page(viewport={"width": width, "height": height})
         self.page.set_default_timeout(_PATIENCE_MS)
@@ -139,8 +158,16 @@ class NotebookPage:
         return kernel
 
     def cell(self, index: int) -> Locator:
-        """Code cell number *index*."""
-        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(index)
+        """Code cell number *index*, drawn by now if it is there and the notebook is in front."""
+        place = self._place(index)
+        while self.page.evaluate(_BRING, place) == "nearer":
+            self.page.wait_for_timeout(_DRAWN_MS)
+        return self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{place}"]')
+
+    def _place(self, index: int) -> int:
+        """The number of a code cell among all cells; those behind the known ones are code."""
+        behind = index - len(self._places) + 1
+        return self._places[index] if behind <= 0 else self._places[-1] + behind
 
     def outputs(self, index: int) -> Locator:
         """The outputs of a cell; never its source, so that a text found here was printed."""
@@ -163,10 +190,19 @@ class NotebookPage:
 
     def select(self, index: int) -> None:
         """Select a cell in command mode."""
-        prompt = self.cell(index).locator(".jp-InputArea-prompt")
+        prompt = self._drawn(index).locator(".jp-InputArea-prompt")
         prompt.scroll_into_view_if_needed()
         prompt.click()
         self.page.keyboard.press("Escape")
+
+    def _drawn(self, index: int) -> Locator:
+        """A cell that is in the page, which an opening page draws one after the other."""
+        deadline = time.monotonic() + _PATIENCE_MS / 1000
+        while (cell := self.cell(index)).count() == 0:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.notebook} shows no code cell {index}")
+            self.page.wait_for_timeout(_POLL_SECONDS * 1000)
+        return cell
 
     def start(self, index: int) -> None:
         """Run a cell, without waiting for its end."""
@@ -196,6 +232,9 @@ class NotebookPage:
         """Type a new cell below *index* and return its number."""
         self.select(index)
         self.page.keyboard.press("b")
+        above = [self._place(number) for number in range(index + 1)]
+        below = [place + 1 for place in self._places[index + 1 :]]
+        self._places = [*above, above[-1] + 1, *below]
         active = self.page.locator(".jp-mod-active")
         self.cell(index + 1).and_(active).wait_for()
         # By a click: JupyterLab 4.4 is so slow to give focus to a new cell that Enter is lost.
@@ -246,6 +285,12 @@ class NotebookPage:
         """Leave the page and end the kernel."""
         self.page.close(run_before_unload=False)
         self.server.request("DELETE", f"kernels/{self._kernel_id}")
+
+
+def _code_cells(notebook: Path) -> list[int]:
+    """The places of the code cells among all cells."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [place for place, cell in enumerate(cells) if cell["cell_type"] == "code"]
 
 
 def _is_whole(notebook: Path) -> bool:

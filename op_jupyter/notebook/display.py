@@ -299,13 +299,16 @@ def shown_while_running(session: AgentSession, front: FrontEnd) -> Iterator[None
 class CallCard:
     """A card for a call outside of any ``%%agent`` cell: there while it waits, then gone."""
 
-    def __init__(self, session: AgentSession) -> None:
+    def __init__(self, session: AgentSession, at_cell_end: Callable[[NodeActions], None]) -> None:
+        """*at_cell_end*: is given what is asked for of nodes, to finish it after the turn."""
         self._session = session
+        self._at_cell_end = at_cell_end
         self._view: AgentView | None = None
         self._handle: Any = None
 
     def show(self, request: PermissionRequest) -> None:
-        actions = NodeActions(self._session, until_end=False)
+        actions = NodeActions(self._session, turn_id=request.turn_id)
+        self._at_cell_end(actions)
         view = self._view = _new_view(self._session, actions, turn_id=request.turn_id)
         # The request was published before the view could listen.
         last = self._session.snapshot().last_update_sequence

@@ -1,7 +1,8 @@
 """What the buttons of a node in the live view do: a prompt, a branch, a rewind, files put back.
 
 A session changes its line, and files are put back, only while nothing runs.  So what is asked for
-during a turn is noted, and done when the turn ends.
+during a turn is noted, and done when the turn ends; or, where no cell waits for the turn, at the
+end of the cell that runs then.
 """
 
 from __future__ import annotations
@@ -26,19 +27,21 @@ if TYPE_CHECKING:
 
 _ALL: Final[tuple[NodeAction, ...]] = ("fork", "rewind", "show_prompt", "undo")
 _AFTERWARDS: Final[Mapping[NodeAction, str]] = {
-    "fork": "When this turn ends, the next prompt begins a branch of its own {place}.",
-    "rewind": "When this turn ends, the conversation goes on from {place}.",
-    "undo": "When this turn ends, its files are put back: {paths}.",
+    "fork": "When {end}, the next prompt begins a branch of its own {place}.",
+    "rewind": "When {end}, the conversation goes on from {place}.",
+    "undo": "When {end}, its files are put back: {paths}.",
 }
 
 
 class NodeActions:
     """What is asked for of the nodes of one session, while one turn of it is shown."""
 
-    def __init__(self, session: AgentSession, *, until_end: bool = True) -> None:
-        """*until_end*: whoever made it awaits `finish`; else only prompts are shown."""
+    offered: Final = _ALL
+
+    def __init__(self, session: AgentSession, *, turn_id: str | None = None) -> None:
+        """*turn_id*: the turn, where no cell waits for it; `Notebook.after_cell` does then."""
         self._session = session
-        self.offered: tuple[NodeAction, ...] = _ALL if until_end else ("show_prompt",)
+        self._turn_id = turn_id
         self._noted: dict[NodeAction, str] = {}
         self._over = False
         self._lock = threading.Lock()
@@ -83,14 +86,22 @@ class NodeActions:
             noted = sorted(self._noted.items(), key=lambda item: item[0] != "undo")
         return [await self._do(action, node_id) for action, node_id in noted]
 
+    @property
+    def ready(self) -> bool:
+        """Whether it can be finished: its turn is over, and no other has begun."""
+        turn = self._session.dag.turns.get(self._turn_id or "")
+        return self._session.active_turn_id is None and (turn is None or turn.status != "running")
+
     def _afterwards(self, action: NodeAction, node: Node) -> str:
+        end = "this turn ends" if self._turn_id is None else "this turn and the running cell end"
         if action == "undo":
             paths = self._paths(node)
             if not paths:
                 raise UsageError("it changed no file that could be put back")
-            return _AFTERWARDS[action].format(paths=", ".join(paths))
+            return _AFTERWARDS[action].format(end=end, paths=", ".join(paths))
         target = rewind_target(self._session.dag, node.id)
-        return _AFTERWARDS[action].format(place="here" if target == node.id else "before this")
+        place = "here" if target == node.id else "before this"
+        return _AFTERWARDS[action].format(end=end, place=place)
 
     async def _do(self, action: NodeAction, node_id: str) -> str:
         session = self._session

@@ -27,11 +27,12 @@ from op_jupyter.errors import ConfigurationError, OpenProgramError, SessionActiv
 from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.background import Jobs
 from op_jupyter.notebook.config import AgentMagics
-from op_jupyter.notebook.display import AskedCard, CallCard
+from op_jupyter.notebook.display import AskedCard, CallCard, put
 from op_jupyter.notebook.frontend import FrontEnd, detect, kernel_of
 from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
+from op_jupyter.notebook.node_actions import NodeActions
 from op_jupyter.notebook.notices import Notices
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
 from op_jupyter.store.base import SessionInfo, Store
@@ -75,6 +76,7 @@ class Notebook:
         self._goes_on = goes_on
         self._skills: SkillFolders | None = None
         self._calls: dict[str, int] = {}
+        self.clicked: list[NodeActions] = []
         self.servers = Servers()
         self.notices = Notices(lambda: None if self._handle is None else self._handle.agent)
         config.observe(self._configured)
@@ -362,7 +364,18 @@ class Notebook:
 
     def after_cell(self, _result: Any) -> None:
         """IPython's ``post_run_cell``."""
-        self.lent.end_cell()
+        try:
+            self._settle()
+        finally:
+            self.lent.end_cell()
+
+    def _settle(self) -> None:
+        """Do what was asked of nodes outside of ``%%agent`` cells, and say what came of it."""
+        over = [actions for actions in self.clicked if actions.ready]
+        for actions in over:
+            self.clicked.remove(actions)
+        if said := [line for actions in over for line in run_sync(actions.finish)]:
+            put({"text/plain": "\n".join(said)})
 
     def close(self) -> None:
         """Stop what runs in the background, and give everything back."""
@@ -397,6 +410,10 @@ class _CallAsker:
     def __init__(self, notebook: Notebook, session: AgentSession) -> None:
         self._notebook = notebook
         self._session = session
+<<<<<<< HEAD
+=======
+        self._card = CallCard(session, notebook.clicked.append)
+>>>>>>> 1ab9ab6 (Offer all actions of nodes on cards of plain calls; find cells where only those in sight are drawn)
 
     def _asker(self) -> NotebookAsker:
         notebook = self._notebook

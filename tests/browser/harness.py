@@ -22,14 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / ".envs" / "share" / "jupyter"
 SUBSHELLS = os.environ.get("OPENPROGRAM_TEST_SUBSHELLS", "")
 """Where JupyterLab sends comm messages: disabled, perComm, perCommTarget; "": as it comes."""
-WINDOWING = os.environ.get("OPENPROGRAM_TEST_WINDOWING", "")
-"""Whether the page keeps cells that are out of sight; "": as it comes."""
 CORE_KERNELS = [
     f"op-{version}"
     for version in os.environ.get("OPENPROGRAM_TEST_KERNELS", "6.30.1,newest").split(",")
 ]
 """The kernels that the core of the scenarios runs on."""
-_NOTEBOOK_SETTINGS = "@jupyterlab/notebook-extension:tracker"
 _KERNEL_SETTINGS = "@jupyterlab/apputils-extension/kernels-settings"
 NEWEST = "op-newest" if (KERNELS / "kernels" / "op-newest").is_dir() else "python3"
 CHROMIUM = shutil.which("chromium")
@@ -86,8 +83,6 @@ def served(folder: Path, app: App, fake: FakeMessages) -> Iterator[JupyterServer
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
     }
     settings = {} if not SUBSHELLS else {_KERNEL_SETTINGS: {"commsOverSubshells": SUBSHELLS}}
-    if WINDOWING:
-        settings[_NOTEBOOK_SETTINGS] = {"windowingMode": WINDOWING}
     home = folder / ".jupyter-test"
     with running_server(folder, app, home=home, env=env, settings=settings) as server:
         yield server

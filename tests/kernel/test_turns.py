@@ -433,16 +433,29 @@ def test_a_front_end_without_widgets_is_asked_by_text(notebook: Kernel, fake: Fa
 
 
 def test_a_plain_call_shows_a_card_while_it_waits_and_no_longer(
-    notebook: Kernel, fake: FakeMessages
+    notebook: Kernel, fake: FakeMessages, tmp_path: Path
 ) -> None:
-    fake.script(asks_for_python("print('ran')"), Reply([text("Done.")]))
-    cell = notebook.send("from op_jupyter import agent\nprint(agent('Do it'))", allow_stdin=True)
+    writes = tool("write_file", id="toolu_0", path="made.txt", text="made")
+    fake.script(Reply([writes]), asks_for_python("print('ran')"), Reply([text("Done.")]))
+    cell = notebook.send(
+        "%agent mode accept_edits\nfrom op_jupyter import agent\nprint(agent('Do it'))",
+        allow_stdin=True,
+    )
     page = Page(notebook, cell)
     page.say_ready()
-    page.decide(page.card(), "allow")
+    card = page.card()
+    (shown,) = page.received("snapshot")
+    assert set(shown["actions"]) == {"fork", "rewind", "show_prompt", "undo"}
+    wrote = next(n["id"] for n in shown["state"]["nodes"] if n["name"] == "write_file")
+    page.send({"kind": "node_action", "action": "undo", "id": wrote})
+    notebook.wait_for(lambda: any(page.received("note")), "what will happen")
+    page.decide(card, "allow")
     notebook.finish(cell)
-    assert cell.stdout == "ran\nDone.\n"
-    assert [d["data"] for d in cell.displays] == [{}]
+    assert cell.stdout.endswith("ran\nDone.\n")
+    mode, gone, _ = (d["data"] for d in cell.displays)
+    assert (mode["text/plain"], gone) == ("mode: accept_edits", {})
+    assert "made.txt" in final(cell)  # done at the end of the cell, as was asked
+    assert not (tmp_path / "made.txt").exists()
 
 
 def test_a_call_from_a_thread_lands_in_its_cell_and_in_the_session(

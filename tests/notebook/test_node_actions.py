@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,5 +115,13 @@ def test_after_the_turn_a_click_says_which_command_does_it(session: AgentSession
     assert f"`%agent rewind {prompt}`" in actions.act("rewind", prompt)
 
 
-def test_only_prompts_are_shown_where_nobody_waits_for_the_end(session: AgentSession) -> None:
-    assert NodeActions(session, until_end=False).offered == ("show_prompt",)
+def test_where_no_cell_waits_for_the_turn_it_is_done_once_nothing_runs(
+    session: AgentSession,
+) -> None:
+    (turn_id,) = session.dag.turns
+    actions = NodeActions(session, turn_id=turn_id)
+    said = actions.act("rewind", prompt_of(session))
+    assert said.startswith("When this turn and the running cell end")
+    assert actions.ready
+    session.recorder.begin_turn(replace(session.dag.turns[turn_id], id="t2", status="running"))
+    assert not NodeActions(session, turn_id="t2").ready

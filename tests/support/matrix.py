@@ -82,8 +82,6 @@ def rows() -> Iterator[Row]:
 def everything(app: str, shown: str, *, is_oldest: bool = False) -> Iterator[Row]:
     """All that a page can show, with the newest kernel."""
     env = {"OPENPROGRAM_TEST_KERNELS": "newest"}
-    if is_oldest:  # JupyterLab 4.4 takes cells out of the page that are out of sight
-        env["OPENPROGRAM_TEST_WINDOWING"] = "none"
     place = (shown, "newest", "as it comes")
     yield Row(*place, "all scenarios", (TURNS_ON_PAGE,), app, env, is_oldest)
     yield Row(*place, "lab extension, saved turns", LAB_EXTENSION, app, env, is_oldest)
