@@ -19,6 +19,7 @@ import { list, record, text } from './turn';
 const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
 const MARK = 'op-waits';
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
+const DRAWN_MS = 1000; // a cell that was never in sight, with its widget
 const FIRST_FIELD = 'input, textarea, select, .opv-btn.opv-safe';
 
 export class Approvals {
@@ -59,21 +60,17 @@ export class Approvals {
   }
 
   /** Bring a card into view and put the focus on its safe answer. */
-  show(notebook: OpenNotebook, card?: Card): void {
-    const wanted = card ?? notebook.link.cards[0];
+  async show(notebook: OpenNotebook, card?: Card): Promise<void> {
+    const wanted = waits(notebook, card ?? notebook.link.cards[0]);
     if (!wanted) {
       return;
     }
-    this.app.shell.activateById(notebook.panel.id);
-    MessageLoop.flush(); // lets the notebook take the focus, which is then handed on
-    requestAnimationFrame(() => {
-      const shown = cardElement(notebook, wanted);
-      if (shown) {
-        keepFocus(() => shown, focusCard);
-      } else {
-        this.open(notebook, wanted); // its cell is not drawn, or its output was cleared
-      }
-    });
+    const find = (): HTMLElement | null => cardElement(notebook, wanted);
+    if (await this.bring(notebook, text(wanted.place), find)) {
+      keepFocus(find, focusCard);
+    } else if (waits(notebook, wanted)) {
+      this.open(notebook, wanted); // its output was cleared, or is folded
+    }
   }
 
   /** Bring the form of a question into view and put the focus into it. */
@@ -81,15 +78,32 @@ export class Approvals {
     if (!question) {
       return;
     }
-    const { content, id } = notebook.panel;
+    const find = (): HTMLElement | null => formElement(notebook, question);
+    if (await this.bring(notebook, question.place, find)) {
+      keepFocus(find, focusForm);
+    }
+  }
+
+  /** Bring a notebook to the front, and what is in the output with that widget; whether it is drawn. */
+  private async bring(
+    { panel }: OpenNotebook,
+    widget: string,
+    find: () => HTMLElement | null
+  ): Promise<boolean> {
+    const { content, id } = panel;
     this.app.shell.activateById(id);
-    MessageLoop.flush();
-    const index = content.widgets.findIndex(cell => holds(cell.model, question.place));
+    MessageLoop.flush(); // lets the notebook take the focus, which is then handed on
+    const index = content.widgets.findIndex(cell => holds(cell.model, widget));
     if (index >= 0) {
       content.activeCellIndex = index;
-      await content.scrollToItem(index); // draws it, where only cells in sight are drawn
+      // Draws it, where only cells in sight are drawn; fails where something else scrolls as well.
+      await content.scrollToItem(index).catch(() => undefined);
     }
-    requestAnimationFrame(() => keepFocus(() => formElement(notebook, question), focusForm));
+    const deadline = performance.now() + (index >= 0 ? DRAWN_MS : 0);
+    do {
+      await new Promise(done => requestAnimationFrame(done));
+    } while (find() === null && performance.now() < deadline);
+    return find() !== null;
   }
 
   /** The card in a dialog, in full, for where its cell cannot be seen. */
@@ -146,7 +160,7 @@ export class Approvals {
           label: 'Show',
           caption: 'Go to the cell that waits',
           displayType: 'accent',
-          callback: () => this.show(notebook, card)
+          callback: () => void this.show(notebook, card)
         },
         {
           label: 'Review…',
@@ -185,9 +199,19 @@ export class Approvals {
   }
 }
 
+/** That card as it is told by now, if it still waits. */
+function waits(notebook: OpenNotebook, card: Card | undefined): Card | undefined {
+  return notebook.link.cards.find(each => each.id === card?.id && each.turn_id === card.turn_id);
+}
+
+/** The element, unless it is not there, or hidden: out of sight in some front ends, or folded. */
+function drawn(element: HTMLElement | null | undefined): HTMLElement | null {
+  return element && element.getClientRects().length > 0 ? element : null;
+}
+
 /** Whether one of a cell's outputs is the widget with that id. */
 function holds(model: { toJSON(): unknown }, widget: string): boolean {
-  return list(record(model.toJSON()).outputs).some(
+  return widget !== '' && list(record(model.toJSON()).outputs).some(
     output => text(record(record(record(output).data)[WIDGET_MIME]).model_id) === widget
   );
 }
@@ -196,7 +220,7 @@ function holds(model: { toJSON(): unknown }, widget: string): boolean {
 function formElement(notebook: OpenNotebook, question: Question): HTMLElement | null {
   const name = CSS.escape(`opv-${question.id}-`.replace(/[^\w-]/g, '_'));
   const title = notebook.panel.node.querySelector(`.opv-question [id^="${name}"]`);
-  return title?.closest<HTMLElement>('.opv-question') ?? null;
+  return drawn(title?.closest<HTMLElement>('.opv-question'));
 }
 
 function focusForm(form: HTMLElement): void {
@@ -208,7 +232,7 @@ function focusForm(form: HTMLElement): void {
 export function cardElement(notebook: OpenNotebook, card: Card): HTMLElement | null {
   const title = CSS.escape(`opv-card-${card.id}`.replace(/[^\w-]/g, '_') + '-t');
   const found = notebook.panel.node.querySelector(`.opv-card:not(.opv-gone) #${title}`);
-  return found?.closest<HTMLElement>('.opv-card') ?? null;
+  return drawn(found?.closest<HTMLElement>('.opv-card'));
 }
 
 /** Put the focus on the safe answer of a card. */

@@ -50,7 +50,7 @@ export function addCommands(
   const show = (): void => {
     const { waiting, asking } = approvals;
     if (waiting) {
-      approvals.show(waiting);
+      void approvals.show(waiting);
     } else if (asking) {
       void approvals.showQuestion(asking);
     }
@@ -66,7 +66,7 @@ export function addCommands(
       const [request] = found.link.cards;
       const card = request && found.panel.isVisible ? cardElement(found, request) : null;
       if (card === null) {
-        approvals.show(found);
+        void approvals.show(found);
       } else if (!answering.answer(card, name, focusCard)) {
         Notification.info(`Read the card, then repeat the command, or press a key of the card.`, {
           autoClose: 4000

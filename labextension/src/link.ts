@@ -12,7 +12,8 @@ import { list, record, text } from './turn';
 
 export const COMM_TARGET = 'openprogram';
 
-/** A permission request, as the card shows it; see `PermissionRequest.to_json`. */
+/** A permission request, as the card shows it; see `PermissionRequest.to_json`.  Once it is shown,
+it is in the output with the widget *place*. */
 export interface Card {
   id: string;
   turn_id: string;

@@ -46,6 +46,10 @@ cell => {
 }
 """
 
+_FRAMES: Final = """
+() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))
+"""
+
 # A page may draw only the cells in sight, as JupyterLab 4.4 does; they are counted among all cells.
 # Tells whether one is drawn; otherwise scrolls towards it, while there is a way to go.
 _BRING: Final = """
@@ -174,11 +178,13 @@ class NotebookPage:
         return self.cell(index).locator(".jp-OutputArea-output")
 
     def text(self, index: int) -> str:
-        """All text of a cell's outputs."""
+        """All text of a cell's outputs, once what came of them is drawn."""
+        self.settle()
         return "\n".join(self.outputs(index).all_inner_texts())
 
     def error(self, index: int) -> str:
         """What a cell shows in red: its error, and what it wrote to stderr."""
+        self.settle()
         shown = self.cell(index).locator('[data-mime-type="application/vnd.jupyter.stderr"]')
         return "\n".join(shown.all_inner_texts())
 
@@ -187,6 +193,10 @@ class NotebookPage:
         return self.cell(index).locator(".jp-InputArea-prompt").inner_text().strip()
 
     # -- doing
+
+    def settle(self) -> None:
+        """Wait for two frames: the page draws in one what came before it."""
+        self.page.evaluate(_FRAMES)
 
     def select(self, index: int) -> None:
         """Select a cell in command mode."""
@@ -253,6 +263,20 @@ class NotebookPage:
         self.page.locator('[data-command="notebook:restart-kernel"]').first.click()
         with self.page.expect_response(lambda response: "/restart" in response.url):
             self.page.locator(".jp-Dialog").locator(".jp-mod-accept").click()
+        self.wait_restarted()
+
+    def wait_restarted(self) -> None:
+        """Wait until a kernel that was told to restart is back.
+
+        What it is sent before the page has heard of that is lost.
+        """
+        self.wait_idle()
+        self.page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]').first.wait_for(
+            state="attached"
+        )
+
+    def wait_idle(self) -> None:
+        """Wait until nothing runs in the kernel."""
         self._wait_for_kernel(lambda kernel: kernel["execution_state"] == "idle")
 
     def save(self) -> None:

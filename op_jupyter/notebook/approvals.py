@@ -41,6 +41,10 @@ class Card(Protocol):
     def is_seen(self) -> bool:
         """Whether a page has shown it, so that a click can come."""
 
+    @property
+    def place(self) -> str:
+        """The id of the widget that shows it; "" while there is none."""
+
     def done(self) -> None:
         """Take away what `show` put there.  Any thread."""
 
@@ -76,6 +80,7 @@ class NotebookAsker:
         ready_seconds: how long a page may take to say that it shows the card.
         questions: asks what the program asks; None: nobody is asked.
         parked: no cell waits, so a question waits for a click or a command, for ever.
+        tell: is told at which place a question is shown.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class NotebookAsker:
         ready_seconds: float = READY_SECONDS,
         questions: Questions | None = None,
         parked: bool = False,
+        tell: Callable[[PermissionRequest, str], None] = lambda request, place: None,
     ) -> None:
         self._front = front
         self._main_thread = main_thread
@@ -98,6 +104,7 @@ class NotebookAsker:
         self._patience = ready_seconds
         self._questions = questions
         self._parked = parked
+        self._tell = tell
 
     @property
     def interactive(self) -> bool:
@@ -113,6 +120,7 @@ class NotebookAsker:
         if not front.can_answer:
             return await HeadlessAsker().decide(request)
         if self._parked:
+            self._tell(request, self._card.place)
             await asyncio.Event().wait()
         if not front.shows_widgets:
             return await self._ask_by_text(request, "terminal")
@@ -120,6 +128,7 @@ class NotebookAsker:
             # Before the card is shown: what the page says of it at once must not be missed.
             async with self._main_thread.clicks():
                 await self._main_thread.run(lambda: self._card.show(request))
+                self._tell(request, self._card.place)
                 if await self._is_seen():
                     await asyncio.Event().wait()
             return await self._ask_by_text(request, "stdin")

@@ -110,6 +110,7 @@ def run_cell(notebook: Notebook, options: CellOptions, prompt: str) -> TurnResul
                 session, service.decisions, here.front, parked=options.background
             ),
             parked=options.background,
+            tell=notebook.notices.placed,
         )
         start = TurnStart(
             content,

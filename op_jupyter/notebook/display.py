@@ -91,6 +91,10 @@ class TurnDisplay(Protocol):
     def is_seen(self) -> bool:
         """See `approvals.Card`."""
 
+    @property
+    def place(self) -> str:
+        """See `approvals.Card`."""
+
     def done(self) -> None:
         """See `approvals.Card`."""
 
@@ -157,6 +161,8 @@ class _Watched:
     def is_seen(self) -> bool:
         """There is no card."""
         return False
+
+    place = ""
 
     def done(self) -> None:
         """There is no card."""
@@ -278,6 +284,10 @@ class LiveDisplay:
     def is_seen(self) -> bool:
         return self._view.ready.is_set()
 
+    @property
+    def place(self) -> str:
+        return str(self._view.model_id)
+
     def done(self) -> None:
         """The view stays until the end of the turn."""
 
@@ -318,6 +328,10 @@ class CallCard:
 
     def is_seen(self) -> bool:
         return self._view is not None and self._view.ready.is_set()
+
+    @property
+    def place(self) -> str:
+        return "" if self._view is None else str(self._view.model_id)
 
     def done(self) -> None:
         view, self._view = self._view, None

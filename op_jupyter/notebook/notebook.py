@@ -425,6 +425,7 @@ class _CallAsker:
             CallCard(self._session),
             decisions=decisions,
             questions=notebook.questions(self._session, decisions),
+            tell=notebook.notices.placed,
         )
 
     @property

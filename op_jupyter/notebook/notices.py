@@ -16,6 +16,7 @@ from weakref import WeakSet
 from comm import create_comm
 from comm.base_comm import BaseComm
 
+from op_jupyter.core.permissions import PermissionRequest
 from op_jupyter.core.questions import Question
 from op_jupyter.core.updates import Envelope, clip
 from op_jupyter.engine.loop import submit
@@ -75,6 +76,15 @@ class Notices:
             self._followed.add(session)
         # Outside of the lock: updates come while the publisher holds its own.
         session.subscribe(lambda envelope: self._feed(session, envelope))
+
+    def placed(self, request: PermissionRequest, place: str) -> None:
+        """Tell that the card of *request* is in the output with the widget *place*."""
+        key = (request.turn_id, request.id)
+        with self._lock:
+            session, card = self._cards.get(key, (None, {}))
+            if session is not None and place:
+                self._cards[key] = (session, {**card, "place": place})
+                self.tell()
 
     @contextmanager
     def asking(self, question: Question, place: str) -> Iterator[None]:

@@ -24,6 +24,7 @@ _RADIUS: Final = 8
 _GUTTER_LANES: Final = 6
 _WIDTH: Final = 760
 _STATE_WIDTH: Final = 96
+_PLAIN: Final = ' fill="currentColor"'
 _MUTED: Final = ' fill="currentColor" opacity="0.7"'
 _ROLE_COLOURS: Final = {
     "user": "currentColor",
@@ -40,6 +41,10 @@ _STATUS_COLOURS: Final = {
     "denied": "#d32f2f",
 }
 _GREY: Final = "#7a7a7a"
+# Notebooks that are not trusted, and some web pages, drop the tags of a drawing and keep its words.
+# So it has the marks of a sentence, which no drawing shows, and after each row a tag that is
+# nothing in a drawing and a block of its own on such a page.
+_LINE_END: Final = "<figcaption></figcaption>"
 
 
 def graph_svg(
@@ -152,7 +157,7 @@ def _row(row: Row, first: Mapping[str, Any], old: bool, gutter: int, width: int)
     lines = [_glyph(row, word, old)]
     x = gutter + 4
     name = _cut(first["name"], state_x - x - 60, 7.4)
-    muted = _MUTED if old else ' fill="currentColor"'
+    muted = _MUTED if old else _PLAIN
     lines.append(_text(x, y, name, f'{muted} font-family="monospace" font-weight="600"'))
     x += round(_width(name, 7.4)) + 8
     times = len(row.members)
@@ -161,11 +166,14 @@ def _row(row: Row, first: Mapping[str, Any], old: bool, gutter: int, width: int)
         lines.append(_tag(x, y, tag))
         x += round(_width(tag, 7.0)) + 18
     label = _loop_text(row) if times > 1 else stable(first["label"])
-    lines.append(_text(x, y, _cut(label, state_x - x - 8, 6.6), _MUTED))
+    if label := _cut(label, state_x - x - 8, 6.6):
+        lines[-1] += ":"
+        lines.append(_text(x, y, label, _MUTED))
     if row.kind != "user" or word != "done":
         colour = _STATUS_COLOURS.get(word, _GREY)
         lines.append(_icon(icon, state_x, y - 7, 14, colour))
-        lines.append(_text(state_x + 18, y, word, ' fill="currentColor"'))
+        lines.append(f"({_text(state_x + 18, y, word, _PLAIN)})")
+    lines.append(_LINE_END)
     return "\n".join(line for line in lines if line)
 
 

@@ -1,12 +1,12 @@
 """One browser, and for each front end one server, for all tests of this folder.
 
-In each module they share one open notebook for each kernel.
+In each module they share one open notebook for each kernel, until a test fails.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 expect.set_options(timeout=30_000)
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
 
 
 # For this folder, a package for that reason, and not for the whole session: while Playwright runs,
@@ -65,6 +77,13 @@ def pages(server: JupyterServer, browser: Browser) -> Iterator[Pages]:
     shared.close()
 
 
+@pytest.fixture
+def borrowed(request: pytest.FixtureRequest, pages: Pages) -> Iterator[Pages]:
+    """Those pages for one test, which fails if they raised errors."""
+    yield pages
+    assert pages.give_back(failed=request.node.stash.get(FAILED, False)) == []
+
+
 @pytest.fixture(scope="package")
 def pictures(request: pytest.FixtureRequest) -> Path:
     """Where pictures are kept: `.pytest_cache/d/pictures`."""
@@ -78,13 +97,12 @@ def desk(
     server: JupyterServer,
     browser: Browser,
     service: FakeMessages,
-    pages: Pages,
+    borrowed: Pages,
 ) -> Iterator[Desk]:
-    """A place for one scenario; pictures of its end are kept, page errors fail it."""
+    """A place for one scenario; pictures of its end are kept."""
     service.reset()
-    desk = Desk(server, browser, service, pictures, pages)
+    desk = Desk(server, browser, service, pictures, borrowed)
     yield desk
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
-    for page in pages.taken:
+    for page in borrowed.taken:
         page.screenshot(pictures / f"{name}.png")
-    assert pages.give_back() == []

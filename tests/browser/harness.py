@@ -148,16 +148,20 @@ class Pages:
         self._taken[name, kernel] = page
         return page
 
-    def give_back(self) -> list[str]:
-        """Keep what can be used again, and close the rest; the errors that the pages raised."""
+    def give_back(self, *, failed: bool) -> list[str]:
+        """Keep what can be used again, and close the rest; the errors that the pages raised.
+
+        *failed*: nobody knows what the scenario left there, so that nothing is kept.
+        """
         errors: list[str] = []
-        for key, page in self._taken.items():
+        taken, self._taken = self._taken, {}
+        for key, page in taken.items():
             errors += page.errors
-            if not page.errors and page.kernel()["execution_state"] == "idle":
-                self._free[key] = page
-            else:
+            if failed or page.errors:
                 page.close()
-        self._taken.clear()
+            else:
+                page.wait_idle()
+                self._free[key] = page
         return errors
 
     def close(self) -> None:
@@ -185,9 +189,11 @@ class Desk:
     def reading(self, name: str) -> Iterator[Page]:
         """Open a notebook that names no kernel, without one."""
         page = self.browser.new_page(viewport={"width": 1280, "height": 1000})
-        without_kernel(page, self.server, f"{name}.ipynb")
-        yield page
-        page.close(run_before_unload=False)
+        try:
+            without_kernel(page, self.server, f"{name}.ipynb")
+            yield page
+        finally:
+            page.close(run_before_unload=False)
 
     @contextmanager
     def without_extension(self) -> Iterator[None]:
@@ -196,8 +202,10 @@ class Desk:
         before = file.read_text()
         disabled = {"disabledExtensions": {"op-jupyter-labextension": True}}
         file.write_text(json.dumps({**json.loads(before), **disabled}))
-        yield
-        file.write_text(before)
+        try:
+            yield
+        finally:
+            file.write_text(before)
 
     def picture(self, page: NotebookPage, name: str) -> None:
         """Keep a picture of the page."""
@@ -209,6 +217,13 @@ def without_kernel(page: Page, server: JupyterServer, notebook: str) -> None:
     page.goto(server.page(notebook))
     page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
     page.locator(".jp-CodeCell").first.wait_for()
+
+
+def armed(page: NotebookPage) -> None:
+    """Wait until keys decide on the card in focus: one that was pressed before was not meant."""
+    page.settle()  # the moment counts from when the card can be seen
+    now = page.page.evaluate("performance.now()")
+    page.page.wait_for_function("now => performance.now() - now > 260", arg=now)
 
 
 def sent_texts(body: dict[str, Any]) -> list[str]:

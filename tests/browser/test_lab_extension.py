@@ -8,12 +8,12 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from playwright.sync_api import Browser, ElementHandle, Locator, expect
+from playwright.sync_api import Browser, ElementHandle, Locator, Page, expect
 from server.conftest import make_session
 from support.jupyter_tree import LABEXTENSION
 from views.looks import violations
 
-from browser.harness import FUNCTION, LOAD, QUESTION, Turn, write_notebook
+from browser.harness import FUNCTION, LOAD, QUESTION, Pages, Turn
 from op_jupyter import SessionStore
 from op_jupyter.cli.jupyter_server import JupyterServer
 from op_jupyter.cli.notebook_page import NotebookPage
@@ -24,13 +24,16 @@ MEAN = Reply([tool("column_stat", id="toolu_01", column="body_mass_g", statistic
 ANSWER = Reply([text("The mean of body_mass_g is **4201.75**.")])
 HOSTILE = '\u202e<img src=x onerror="window.pwned=1"></script>'
 ASK = "from openprogram import ask\nprint(ask('Which <b>colour</b>?', ['red', 'blue']))"
-LOADING, DEFINING, UNLOADING, ASKING, CALLS, QUESTIONING = range(6)
+CELLS = [LOAD, FUNCTION, "%unload_ext openprogram", QUESTION, "print(calls)", ASK]
+LOADING, DEFINING, UNLOADING, ASKING, CALLS, QUESTIONING = range(len(CELLS))
+TITLE = "work-python3.ipynb"
 LIST = "/openprogram/sessions?"
 BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
 LOOKING_AWAY = """hidden => {
   Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
   document.dispatchEvent(new Event('visibilitychange'));
 }"""  # a browser without windows has no page that is out of sight
+UNSET_SECONDS = 5.0  # how often the list is read anew where the setting says nothing
 FAST_MS = 1000  # how often the list is read anew where the setting says: each second
 READ_MS = 700  # the moment that a person gets to read a card, and a little more
 
@@ -52,40 +55,44 @@ def store(server: JupyterServer) -> SessionStore:
     return store
 
 
-@pytest.fixture(scope="module")
-def opened(server: JupyterServer, browser: Browser, store: SessionStore) -> Iterator[NotebookPage]:
-    """One page for all tests of a server: a notebook that has the extension loaded."""
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest,
+    store: SessionStore,
+    borrowed: Pages,
+    service: FakeMessages,
+    pictures: Path,
+) -> Iterator[NotebookPage]:
+    """One page for all tests of a server: the extension loaded, the notebook in front, the sidebar
+    open; a picture of its end is kept.
+    """
     if not (LABEXTENSION / "schemas").is_dir():
         pytest.skip("the lab extension is not built: python3 tests/support/prepare.py labextension")
-    unload = "%unload_ext openprogram"
-    cells = [LOAD, FUNCTION, unload, QUESTION, "print(calls)", ASK]
-    write_notebook(server.folder / "work.ipynb", cells)
-    page = NotebookPage(browser, server, "work.ipynb")
-    page.run(LOADING)
-    page.run(DEFINING)
+    service.reset()
+    page = borrowed.take("work", CELLS, "python3")
+    if page.server.app == "lab":
+        notebook_tab(page).click()
+    if page.prompt(DEFINING) == "[ ]:":
+        page.run(LOADING)
+        page.run(DEFINING)
+    run_command(page, "Show Sessions")
+    expect(sidebar(page)).to_be_visible()
+    sidebar(page).get_by_role("searchbox").fill("")
+    expect(entry(page, "s-hostile")).to_be_visible()
+    unfolded = sidebar(page).locator('.op-entry[aria-expanded="true"]')
+    while (left := unfolded.count()) > 0:
+        unfolded.first.click()
+        expect(unfolded).to_have_count(left - 1)
     yield page
-    page.close()
-    assert page.errors == []
+    page.screenshot(pictures / f"extension-{request.node.originalname}.png")
 
 
 @pytest.fixture
-def page(
-    request: pytest.FixtureRequest, opened: NotebookPage, service: FakeMessages, pictures: Path
-) -> Iterator[NotebookPage]:
-    """That page, the notebook in front and the sidebar open; a picture of its end is kept."""
-    service.reset()
-    if opened.server.app == "lab":
-        notebook_tab(opened).click()
-    run_command(opened, "Show Sessions")
-    expect(sidebar(opened)).to_be_visible()
-    sidebar(opened).get_by_role("searchbox").fill("")
-    expect(entry(opened, "s-hostile")).to_be_visible()
-    for unfolded in sidebar(opened).locator('.op-entry[aria-expanded="true"]').all():
-        unfolded.click()
-    yield opened
-    opened.screenshot(pictures / f"extension-{request.node.originalname}.png")
-    if opened.kernel()["execution_state"] != "idle":  # the test failed: the next one need not
-        opened.stop()
+def other(browser: Browser) -> Iterator[Page]:
+    """Another page of the browser."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    yield page
+    page.close(run_before_unload=False)
 
 
 def sidebar(page: NotebookPage) -> Locator:
@@ -103,11 +110,16 @@ def open_entry(page: NotebookPage, session_id: str) -> None:
 
 
 def notebook_tab(page: NotebookPage) -> Locator:
-    return page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text="work.ipynb")
+    return page.page.locator(".lm-DockPanel-tabBar .lm-TabBar-tab", has_text=TITLE)
+
+
+def toast(page: Page, words: str) -> Locator:
+    """A notice with these words, but none that fades out."""
+    return page.locator(".Toastify__toast:not([class*=exit])", has_text=words)
 
 
 def notice(page: NotebookPage) -> Locator:
-    return page.page.locator(".Toastify__toast", has_text="Approval needed")
+    return toast(page.page, "Approval needed")
 
 
 def handle(locator: Locator) -> ElementHandle:
@@ -123,8 +135,8 @@ def run_command(page: NotebookPage, label: str) -> None:
     page.page.evaluate("document.activeElement?.blur()")
     keyboard.press("Control+Shift+C")
     page.page.locator(".lm-CommandPalette-input").fill(label)
-    found = page.page.locator(".lm-CommandPalette-item", has_text=label).first
-    expect(found).to_be_visible()
+    chosen = page.page.locator(".lm-CommandPalette-item.lm-mod-active")
+    expect(chosen).to_contain_text(label)  # the list is drawn some time after the words were typed
     keyboard.press("Enter")
     expect(page.page.locator(".lm-CommandPalette-input")).to_be_hidden()
 
@@ -160,18 +172,21 @@ def test_sessions_are_searched_and_looked_at_by_keyboard(page: NotebookPage) -> 
     keyboard.press("Enter")
     expect(entry(page, "s-first")).to_have_attribute("aria-expanded", "true")
     keyboard.press("Tab")
-    keyboard.press("Enter")  # Open graph
+    expect(page.page.locator(":focus")).to_have_text("Open graph")
+    keyboard.press("Enter")
 
     view = page.page.locator("#op-session-s-first")
     expect(view.get_by_role("option")).to_have_count(3)
+    expect(view.get_by_role("listbox")).to_be_focused()
     keyboard.press("End")
     expect(view.locator(".opv-details")).to_contain_text("6 * 7")
     expect(view.locator(".opv-details")).to_contain_text("allowed once (click)")
     search.fill("")
     expect(entry(page, "s-hostile")).to_be_visible()
     keyboard.press("Tab")
+    expect(page.page.locator(":focus")).to_have_class("op-entry")
     keyboard.press("End")
-    assert page.page.evaluate("document.activeElement.className") == "op-entry"
+    expect(page.page.locator(":focus")).to_have_class("op-entry")
 
 
 @LAB
@@ -183,6 +198,7 @@ def test_the_sidebar_needs_no_mouse_and_loses_no_focus(page: NotebookPage) -> No
     expect(focused).to_have_text("Refresh")
     keyboard.press("Tab")
     keyboard.press("Tab")
+    expect(focused).to_have_class("op-entry")
     keyboard.press("Home")
     first = focused.evaluate("entry => entry.parentElement.dataset.id")
     keyboard.press("ArrowDown")
@@ -198,7 +214,7 @@ def test_the_sidebar_needs_no_mouse_and_loses_no_focus(page: NotebookPage) -> No
     keyboard.press("Escape")
     expect(focused).to_have_text("Delete…")
     keyboard.press("ArrowUp")
-    assert focused.evaluate("entry => entry.parentElement.dataset.id") == first
+    expect(entry(page, first)).to_be_focused()
 
 
 @LAB
@@ -283,7 +299,7 @@ def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     cell = page.cell(CALLS + 1)
     expect(cell).to_contain_text("%agent resume s-first")
     expect(cell.locator(".jp-OutputArea-output")).to_contain_text("Resumed, with 1 turn")
-    assert page.page.locator(".jp-Notebook .jp-CodeCell").count() == before + 1
+    expect(page.page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before + 1)
     expect(page.page.locator(".op-status")).to_contain_text("s-first")
     expect(sidebar(page).locator(".op-here")).to_contain_text("Count the penguins")
     page.page.locator(".op-status button").click()
@@ -291,7 +307,7 @@ def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     # What a kernel writes to cannot be deleted.
     sidebar(page).get_by_role("button", name="Delete…").click()
     page.page.get_by_role("button", name="Move to trash").click()
-    refusal = page.page.locator(".Toastify__toast", has_text="open for writing")
+    refusal = toast(page.page, "open for writing")
     refusal.get_by_role("button", name="Hide notification").click()
     page.select(CALLS + 1)  # the other tests count on the cells that were there
     page.page.keyboard.press("d")
@@ -307,13 +323,13 @@ def test_an_approval_out_of_sight_is_told_and_answered_in_full_view(
     turn = ask(page)
     expect(notice(page)).to_have_count(0)
     away(page)
-    expect(notice(page)).to_contain_text("work.ipynb: Approval needed. Call column_stat?")
+    expect(notice(page)).to_contain_text(f"{TITLE}: Approval needed. Call column_stat?")
     expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
     assert page.page.evaluate(BADGE, handle(notebook_tab(page))).startswith('"!"')
     assert notice(page).get_by_role("button", name="Allow").count() == 0
 
     notice(page).get_by_role("button", name="Review…").click()
-    review = page.page.get_by_role("dialog", name="Approval in work.ipynb")
+    review = page.page.get_by_role("dialog", name=f"Approval in {TITLE}")
     expect(review).to_contain_text('"column": "body_mass_g"')
     expect(review.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
     page.screenshot(pictures / "extension-review.png")
@@ -355,14 +371,13 @@ def test_each_setting_has_its_effect(page: NotebookPage, service: FakeMessages) 
     looks: list[float] = []
     page.page.on("request", lambda asked: looks.append(monotonic()) if LIST in asked.url else None)
     setting("refreshSeconds").fill("1")
-    for _ in range(3):
+    while len(looks) < 4:
         page.page.wait_for_event("request", lambda asked: LIST in asked.url)
-    assert looks[-1] - looks[-2] < 2.5
-    with page.page.expect_response(lambda answer: LIST in answer.url):
-        setting("refreshSeconds").fill("0")
-    looks.clear()
-    page.page.wait_for_timeout(2.5 * FAST_MS)
-    assert len(looks) <= 1  # one may have been on its way
+    assert min(looks[-1] - looks[-2], looks[-2] - looks[-3]) < UNSET_SECONDS
+    setting("refreshSeconds").fill("0")
+    while looks:  # some may be on their way
+        looks.clear()
+        page.page.wait_for_timeout(3 * FAST_MS)
 
     setting("notify").select_option("always")
     notebook_tab(page).click()
@@ -376,25 +391,23 @@ def test_each_setting_has_its_effect(page: NotebookPage, service: FakeMessages) 
     expect(notice(page)).to_have_count(0)
     expect(page.page.locator(".op-status")).to_be_visible()
     turn.deny()
-    expect(turn.card).to_have_count(0)
+    page.wait_done(ASKING)
 
 
 @LAB
 def test_two_pages_on_one_kernel_both_know_of_the_card_and_one_answer_is_enough(
-    page: NotebookPage, browser: Browser, service: FakeMessages
+    page: NotebookPage, other: Page, service: FakeMessages
 ) -> None:
     service.script(MEAN, ANSWER)
     turn = ask(page)
     page.save()
-    other = browser.new_page(viewport={"width": 1280, "height": 1000})
     other.goto(page.server.page(page.notebook))
-    tab = other.locator('.lm-TabBar-tab[data-op-waits="1"]', has_text="work.ipynb")
+    tab = other.locator('.lm-TabBar-tab[data-op-waits="1"]', has_text=TITLE)
     expect(tab).to_be_visible()
     expect(other).not_to_have_title(re.compile(r"^\(1\) "))
     other.evaluate(LOOKING_AWAY, True)
     expect(other).to_have_title(re.compile(r"^\(1\) "))
-    told = other.locator(".Toastify__toast", has_text="Approval needed")
-    told.get_by_role("button", name="Review…").click()
+    toast(other, "Approval needed").get_by_role("button", name="Review…").click()
     other.evaluate(LOOKING_AWAY, False)
     expect(other).not_to_have_title(re.compile(r"^\(1\) "))
     expect(turn.card).to_be_visible()
@@ -405,7 +418,6 @@ def test_two_pages_on_one_kernel_both_know_of_the_card_and_one_answer_is_enough(
     expect(notebook_tab(page)).not_to_have_attribute("data-op-waits", "1")
     expect(other.get_by_role("dialog")).to_have_count(0)
     expect(tab).to_have_count(0)
-    other.close(run_before_unload=False)
 
 
 @LAB
@@ -436,7 +448,7 @@ def test_a_question_out_of_sight_is_told_until_it_is_answered(page: NotebookPage
     form.wait_for()
     page.select(LOADING)
     away(page)
-    told = page.page.locator(".Toastify__toast", has_text="Question. Which <b>colour</b>?")
+    told = toast(page.page, "Question. Which <b>colour</b>?")
     expect(notebook_tab(page)).to_have_attribute("data-op-waits", "1")
     told.get_by_role("button", name="Show").click()
 
@@ -459,11 +471,12 @@ def test_the_command_that_allows_needs_a_second_look(
 ) -> None:
     service.script(MEAN, ANSWER)
     turn = ask(page)
+    deny = turn.card.get_by_role("button", name="Deny", exact=False).first
     allow = "Allow the Approval in View, Once"
     page.select(CALLS)
 
     run_command(page, allow)
-    expect(turn.card.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    expect(deny).to_be_focused()
     page.page.keyboard.press("Control+Alt+Enter")
     assert turn.card.get_by_role("button", name="Allow once").is_enabled()
     page.select(CALLS)  # looks away
@@ -472,8 +485,35 @@ def test_the_command_that_allows_needs_a_second_look(
     page.page.wait_for_function(
         "element => element.matches(':focus-within')", arg=handle(turn.card)
     )
-    page.page.wait_for_timeout(READ_MS)
+    now = page.page.evaluate("performance.now()")
+    page.page.wait_for_function(f"now => performance.now() - now > {READ_MS}", arg=now)
     run_command(page, allow)
+    expect(turn.saved).to_contain_text("4201.75")
+
+
+@LAB
+def test_a_card_far_away_is_gone_to_and_one_that_is_folded_is_shown_in_a_dialog(
+    page: NotebookPage, service: FakeMessages
+) -> None:
+    service.script(MEAN, ANSWER)
+    turn = ask(page)
+    page.page.set_viewport_size({"width": 1280, "height": 420})
+    page.select(LOADING)
+    go, review = "Go to the Waiting Approval", page.page.get_by_role("dialog")
+    run_command(page, go)
+    deny = page.page.locator(".opv-card [data-answer=deny]")
+    expect(deny).to_be_focused()
+    expect(deny).to_be_in_viewport()
+    expect(page.cell(ASKING)).to_have_class(re.compile("jp-mod-active"))
+
+    run_command(page, "Collapse Selected Outputs")
+    expect(deny).to_be_hidden()
+    run_command(page, go)
+    expect(review.get_by_role("button", name="Deny", exact=False).first).to_be_focused()
+    page.page.set_viewport_size({"width": 1280, "height": 1000})
+    review.get_by_role("button", name="Allow once").click()
+    page.wait_done(ASKING)
+    run_command(page, "Expand Selected Outputs")
     expect(turn.saved).to_contain_text("4201.75")
 
 

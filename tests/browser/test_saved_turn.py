@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Request
+from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 from browser.harness import without_kernel
 from op_jupyter.cli.jupyter_server import JupyterServer
@@ -107,7 +107,10 @@ def page(server: JupyterServer, browser: Browser, requests: list[Request]) -> It
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: requests.append(request))
     without_kernel(page, server, "bundles.ipynb")
-    page.locator(".op-saved-turn").nth(2).wait_for()
+    # Drawn one after the other, each from its answer down to its summary.
+    expect(page.locator(".op-saved-turn")).to_have_count(3)
+    expect(page.locator(".op-summary")).to_have_count(2)
+    expect(page.locator(".op-saved-turn").nth(1)).to_contain_text("The answer of the future.")
     yield page
     page.close(run_before_unload=False)
     assert [error for error in errors if NOTEBOOK_7_ALWAYS_RAISES not in error] == []

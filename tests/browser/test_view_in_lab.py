@@ -1,14 +1,10 @@
 """The live view in JupyterLab and Notebook: keys, focus, a lost kernel, the saved form."""
 
-import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Request, expect
 
-from op_jupyter.cli.jupyter_server import JupyterServer
+from browser.harness import Pages, armed
+from op_jupyter.cli.notebook_page import NotebookPage
 
 SETUP = """\
 from IPython.display import display
@@ -42,87 +38,32 @@ shown.update(static_bundle(view.turn()), raw=True)
 FREED = "print('freed:', view.comm is None)"
 
 
-def write_notebook(path: Path, *sources: str) -> None:
-    cells = [
-        {
-            "cell_type": "code",
-            "id": f"c{index}",
-            "metadata": {},
-            "execution_count": None,
-            "outputs": [],
-            "source": source,
-        }
-        for index, source in enumerate(sources)
-    ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    path.write_text(
-        json.dumps(
-            {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
-        )
-    )
+SETTING_UP, ASKING, TELLING, ENDING, FREEING = range(5)
 
 
-def wait_until(page: Page, is_so: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if is_so():
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError("it did not become so")
-
-
-class Notebook:
-    """An open notebook, and the keys that drive it."""
-
-    def __init__(self, page: Page, server: JupyterServer, name: str) -> None:
-        self.page = page
-        self.server = server
-        page.goto(server.page(f"{name}.ipynb"))
-        page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=60_000)
-        expect(page.locator(".jp-Notebook")).to_be_visible()
-        wait_until(page, self.has_idle_kernel)
-
-    def has_idle_kernel(self) -> bool:
-        found: list[dict[str, Any]] = self.server.request("GET", "sessions")
-        return bool(found) and all(s["kernel"]["execution_state"] == "idle" for s in found)
-
-    def run(self, index: int) -> None:
-        self.page.locator(".jp-Cell .cm-content").nth(index).click()
-        self.page.keyboard.press("Control+Enter")
-
-    @property
-    def cells(self) -> int:
-        return self.page.locator(".jp-Notebook .jp-CodeCell").count()
-
-    def output(self, index: int) -> str:
-        return self.page.locator(".jp-CodeCell").nth(index).locator(".jp-OutputArea").inner_text()
-
-
-@pytest.fixture(scope="module")
-def notebook(server: JupyterServer, browser: Browser) -> Iterator[Notebook]:
+@pytest.fixture
+def notebook(borrowed: Pages) -> NotebookPage:
     """One page for each front end; every test shows a new view in it."""
-    write_notebook(server.folder / "turn.ipynb", SETUP, ASK, TELL, END, FREED)
-    page = browser.new_page(viewport={"width": 1280, "height": 1400})
-    notebook = Notebook(page, server, "turn")
-    yield notebook
-    page.close(run_before_unload=False)
-    for session in server.request("GET", "sessions"):
-        server.request("DELETE", f"sessions/{session['id']}")
+    return borrowed.take("turn", [SETUP, ASK, TELL, END, FREED], "python3")
 
 
-def ask(notebook: Notebook) -> None:
-    notebook.run(0)
-    expect(notebook.page.locator(".opv-hd")).to_contain_text("Running", timeout=30_000)
-    notebook.run(1)
-    expect(notebook.page.locator(".opv-card")).to_be_visible(timeout=30_000)
+def ask(notebook: NotebookPage) -> None:
+    notebook.run(SETTING_UP)  # to its end: what an earlier test showed is gone
+    expect(notebook.page.locator(".opv-hd")).to_contain_text("Running")
+    notebook.run(ASKING)
+    expect(notebook.page.locator(".opv-card")).to_be_visible()
 
 
-def test_keys_on_the_card_answer_it_and_never_edit_the_notebook(notebook: Notebook) -> None:
+def cells(notebook: NotebookPage) -> int:
+    return notebook.page.locator(".jp-Notebook .jp-CodeCell").count()
+
+
+def test_keys_on_the_card_answer_it_and_never_edit_the_notebook(notebook: NotebookPage) -> None:
     ask(notebook)
     page = notebook.page
-    before = notebook.cells
+    before = cells(notebook)
     page.get_by_role("button", name="Deny", exact=True).focus()
-    now = page.evaluate("performance.now()")
-    page.wait_for_function("now => performance.now() - now > 260", arg=now)  # see the card's tests
+    armed(notebook)
     page.keyboard.press("s")
     expect(page.locator(".opv-drawer")).to_contain_text("adds this rule")
     page.keyboard.press("Escape")
@@ -131,17 +72,16 @@ def test_keys_on_the_card_answer_it_and_never_edit_the_notebook(notebook: Notebo
     page.keyboard.press("d")
     page.keyboard.press("d")  # deletes the cell, outside the card
     expect(page.locator(".opv-card")).to_contain_text("denied: sent")
-    assert notebook.cells == before
-    notebook.run(2)
-    expect(page.locator(".jp-CodeCell").nth(2)).to_contain_text("['deny'] True")
+    assert cells(notebook) == before
+    assert "['deny'] True" in notebook.run(TELLING)
 
 
-def test_escape_gives_the_keyboard_back_to_the_notebook(notebook: Notebook) -> None:
+def test_escape_gives_the_keyboard_back_to_the_notebook(notebook: NotebookPage) -> None:
     ask(notebook)
     page = notebook.page
     page.get_by_role("button", name="Deny", exact=True).focus()
     page.keyboard.press("Escape")
-    before = notebook.cells
+    before = cells(notebook)
     page.keyboard.press("b")
     expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before + 1)
     page.keyboard.press("d")
@@ -149,28 +89,25 @@ def test_escape_gives_the_keyboard_back_to_the_notebook(notebook: Notebook) -> N
     expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before)
 
 
-def test_the_notebook_is_saved_by_its_key_while_the_card_has_the_focus(notebook: Notebook) -> None:
+def test_the_notebook_is_saved_by_its_key_while_the_card_has_the_focus(
+    notebook: NotebookPage,
+) -> None:
     ask(notebook)
     page = notebook.page
-    file = notebook.server.folder / "turn.ipynb"
+    saves: list[Request] = []
+    page.on("request", lambda asked: saves.append(asked) if asked.method == "PUT" else None)
     page.get_by_role("button", name="Deny", exact=True).focus()
     for place in ("button", "textarea"):
-        before = file.stat().st_mtime_ns
-
-        def is_saved(
-            before: int = before,
-        ) -> bool:  # the key does nothing during a save
+        before = len(saves)
+        while len(saves) == before:  # the key does nothing during a save
             page.keyboard.press("Control+s")
             page.wait_for_timeout(50)
-            return file.stat().st_mtime_ns > before
-
-        wait_until(page, is_saved)
         assert page.evaluate("document.activeElement.localName") == place
         page.keyboard.press("m")  # opens the place for a message; what is typed there stays there
     expect(page.locator(".opv-drawer textarea")).to_have_value("m")
 
 
-def test_arrow_keys_in_the_graph_stay_in_the_graph(notebook: Notebook) -> None:
+def test_arrow_keys_in_the_graph_stay_in_the_graph(notebook: NotebookPage) -> None:
     ask(notebook)
     page = notebook.page
     page.get_by_role("listbox", name="Graph of this turn").focus()
@@ -180,7 +117,7 @@ def test_arrow_keys_in_the_graph_stay_in_the_graph(notebook: Notebook) -> None:
     assert page.evaluate("document.activeElement.className") == "opv-graph"
 
 
-def test_a_restarted_kernel_leaves_an_expired_card(notebook: Notebook) -> None:
+def test_a_restarted_kernel_leaves_an_expired_card(notebook: NotebookPage) -> None:
     ask(notebook)
     page = notebook.page
     page.get_by_role("button", name="Deny", exact=True).focus()
@@ -188,19 +125,19 @@ def test_a_restarted_kernel_leaves_an_expired_card(notebook: Notebook) -> None:
     page.keyboard.press("0")
     page.keyboard.press("0")
     page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
-    expect(page.locator(".opv-card")).to_contain_text("expired", timeout=30_000)
+    expect(page.locator(".opv-card")).to_contain_text("expired")
     assert page.locator(".opv-card button").count() == 0
-    notebook.run(2)  # the new kernel is up, and knows nothing of the view
-    expect(page.locator(".jp-CodeCell").nth(2)).to_contain_text("NameError", timeout=30_000)
+    notebook.wait_restarted()
+    assert "NameError" in notebook.run(TELLING)  # the new kernel knows nothing of the view
 
 
-def test_the_view_gives_way_to_the_saved_form(notebook: Notebook) -> None:
+def test_the_view_gives_way_to_the_saved_form(notebook: NotebookPage) -> None:
     ask(notebook)
     page = notebook.page
-    notebook.run(3)
+    notebook.run(ENDING)
     output = page.locator(".jp-CodeCell").first.locator(".jp-OutputArea")
-    expect(output).to_contain_text("OpenProgram: completed", timeout=30_000)
+    expect(output).to_contain_text("OpenProgram: completed")
     expect(output.locator("strong").first).to_have_text("answer")
     expect(page.locator(".opv-hd")).to_have_count(0)
-    notebook.run(4)
-    expect(page.locator(".jp-CodeCell").nth(4)).to_contain_text("freed: True")
+    while "freed: True" not in notebook.run(FREEING):  # once the page has said that it let go
+        page.wait_for_timeout(50)

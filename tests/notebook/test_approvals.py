@@ -48,6 +48,8 @@ class Here:
 
 
 class FakeCard:
+    place = "widget-1"
+
     def __init__(self, *, seen: bool = False) -> None:
         self.seen = seen
         self.log: list[str] = []
@@ -92,13 +94,14 @@ async def test_nobody_there_denies_at_once_and_names_the_rule() -> None:
 
 async def test_a_page_that_is_there_is_waited_for_without_a_limit() -> None:
     card = FakeCard(seen=True)
-    asking = asyncio.ensure_future(asker(NOTEBOOK, card).decide(request()))
+    ask = asker(NOTEBOOK, card, tell=lambda _, place: card.log.append(place))
+    asking = asyncio.ensure_future(ask.decide(request()))
     await asyncio.wait([asking], timeout=0.1)
     assert not asking.done()
-    assert card.log == ["show call-1"]
+    assert card.log == ["show call-1", "widget-1"]
     asking.cancel()  # a click resolved the card
     await asyncio.wait([asking])
-    assert card.log == ["show call-1", "done"]
+    assert card.log == ["show call-1", "widget-1", "done"]
 
 
 async def test_without_a_page_it_asks_by_text() -> None:
@@ -184,10 +187,14 @@ def test_arguments_are_shown_in_full() -> None:
 
 async def test_a_parked_question_waits_although_no_page_has_shown_it() -> None:
     card = FakeCard(seen=False)
-    asker = NotebookAsker(lambda: NOTEBOOK, Here(), card, ready_seconds=0.0, parked=True)
-    asking = asyncio.ensure_future(asker.decide(request()))
+    told: list[str] = []
+    ask = asker(
+        NOTEBOOK, card, ready_seconds=0.0, parked=True, tell=lambda _, place: told.append(place)
+    )
+    asking = asyncio.ensure_future(ask.decide(request()))
     await asyncio.sleep(0)
-    assert asker.interactive and not asking.done() and card.log == []
+    assert ask.interactive and not asking.done() and card.log == []
+    assert told == ["widget-1"]
     asking.cancel()
 
 

@@ -119,6 +119,21 @@ def test_a_page_that_comes_later_asks_for_the_state(
     assert lines[0].cards == []
 
 
+def test_a_page_is_told_where_a_card_is_shown(
+    session: AgentSession, notices: Notices, lines: list[Line], tool: FakeTool
+) -> None:
+    notices.open()
+    turn_id, job = waiting_card(session, tool)
+    (request,) = session.pending_cards()
+    assert "place" not in lines[0].cards[0]
+    notices.placed(request, "widget-1")
+    assert lines[0].cards[0]["place"] == "widget-1"
+    loop.run_sync(session.cancel_turn, turn_id)
+    job.future.result(10)
+    notices.placed(request, "widget-2")  # too late
+    assert lines[0].cards == []
+
+
 @pytest.mark.parametrize(
     "said",
     [
