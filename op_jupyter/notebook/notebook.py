@@ -410,10 +410,6 @@ class _CallAsker:
     def __init__(self, notebook: Notebook, session: AgentSession) -> None:
         self._notebook = notebook
         self._session = session
-<<<<<<< HEAD
-=======
-        self._card = CallCard(session, notebook.clicked.append)
->>>>>>> 1ab9ab6 (Offer all actions of nodes on cards of plain calls; find cells where only those in sight are drawn)
 
     def _asker(self) -> NotebookAsker:
         notebook = self._notebook
@@ -422,7 +418,7 @@ class _CallAsker:
             lambda: detect(notebook.shell),
             notebook.lent,
             # One for each: the end of a card must not take away the next one.
-            CallCard(self._session),
+            CallCard(self._session, notebook.clicked.append),
             decisions=decisions,
             questions=notebook.questions(self._session, decisions),
             tell=notebook.notices.placed,

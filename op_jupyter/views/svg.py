@@ -41,10 +41,10 @@ _STATUS_COLOURS: Final = {
     "denied": "#d32f2f",
 }
 _GREY: Final = "#7a7a7a"
-# Notebooks that are not trusted, and some web pages, drop the tags of a drawing and keep its words.
-# So it has the marks of a sentence, which no drawing shows, and after each row a tag that is
-# nothing in a drawing and a block of its own on such a page.
-_LINE_END: Final = "<figcaption></figcaption>"
+# JupyterLab drops the tags of a drawing and keeps its words where a notebook is not trusted.  So
+# there are marks between them that are not drawn, and after each row a tag that is nothing in a
+# drawing and a block of its own on such a page.
+_ROW_END: Final = "<figcaption></figcaption>"
 
 
 def graph_svg(
@@ -167,13 +167,12 @@ def _row(row: Row, first: Mapping[str, Any], old: bool, gutter: int, width: int)
         x += round(_width(tag, 7.0)) + 18
     label = _loop_text(row) if times > 1 else stable(first["label"])
     if label := _cut(label, state_x - x - 8, 6.6):
-        lines[-1] += ":"
-        lines.append(_text(x, y, label, _MUTED))
+        lines.append(_text(x, y, label, _MUTED, before="– "))
     if row.kind != "user" or word != "done":
         colour = _STATUS_COLOURS.get(word, _GREY)
         lines.append(_icon(icon, state_x, y - 7, 14, colour))
-        lines.append(f"({_text(state_x + 18, y, word, _PLAIN)})")
-    lines.append(_LINE_END)
+        lines.append(_text(state_x + 18, y, word, _PLAIN, before="(", after=")"))
+    lines.append(_ROW_END)
     return "\n".join(line for line in lines if line)
 
 
@@ -213,8 +212,16 @@ def _icon(name: str, x: int, y: int, size: int, colour: str) -> str:
     )
 
 
-def _text(x: int, y: int, text: str, attributes: str) -> str:
-    return f'<text x="{x}" y="{y + 4}"{attributes}>{escape(text)}</text>' if text else ""
+def _text(x: int, y: int, text: str, attributes: str, *, before: str = "", after: str = "") -> str:
+    """*text* at a place; *before* and *after* it, what is not drawn."""
+    if not text:
+        return ""
+    words = f"{_undrawn(before)}{escape(text)}{_undrawn(after)}"
+    return f'<text x="{x}" y="{y + 4}"{attributes}>{words}</text>'
+
+
+def _undrawn(mark: str) -> str:
+    return f'<tspan display="none">{mark}</tspan>' if mark else ""
 
 
 def _tag(x: int, y: int, text: str) -> str:

@@ -142,7 +142,7 @@ def without_styles(html: str) -> str:
     everywhere = {"width", "height", "align", "open", "role", "aria-label", "viewBox"}
     drawn = {"d", "x", "y", "cx", "cy", "r", "rx", "fill", "stroke", "opacity", "transform"}
     drawn |= {"stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin"}
-    drawn |= {"font-family", "font-size", "font-weight", "text-anchor", "points"}
+    drawn |= {"font-family", "font-size", "font-weight", "text-anchor", "points", "display"}
     return nh3.clean(html, tags=tags, attributes={"*": everywhere | drawn})
 
 
