@@ -5,6 +5,7 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { Panel, Widget } from '@lumino/widgets';
 
 // The live view's modules: what they make from text is text nodes, never parsed HTML.
+import { preview } from '../../op_jupyter/views/static/calls.js';
 import { h } from '../../op_jupyter/views/static/dom.js';
 import { icon } from '../../op_jupyter/views/static/icons.js';
 import { count, visible } from '../../op_jupyter/views/static/text.js';
@@ -81,7 +82,7 @@ function callDetails(call: Call): HTMLElement {
       chevron(),
       icon('tool'),
       h('code', {}, h('b', {}, call.name)),
-      h('code', { class: 'opv-arg' }, call.arguments),
+      h('code', { class: 'opv-arg' }, preview(call.name, call.arguments)),
       status(call.status)
     ),
     h(

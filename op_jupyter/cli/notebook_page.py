@@ -46,6 +46,7 @@ cell => {
 }
 """
 
+_IS_IN_OUTPUT: Final = "() => Boolean(document.activeElement?.closest('.jp-OutputArea'))"
 _FRAMES: Final = """
 () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))
 """
@@ -203,6 +204,8 @@ class NotebookPage:
         prompt = self._drawn(index).locator(".jp-InputArea-prompt")
         prompt.scroll_into_view_if_needed()
         prompt.click()
+        if self.page.evaluate(_IS_IN_OUTPUT):  # a click on the prompt does not take the focus away
+            self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Escape")
 
     def _drawn(self, index: int) -> Locator:

@@ -58,7 +58,12 @@ TURN = {
             "result": HOSTILE,
             "status": "done, allowed once",
         },
-        {"name": "read_file", "arguments": "notes.md", "result": "not found", "status": "failed"},
+        {
+            "name": "read_file",
+            "arguments": '{"path": "notes.md"}',
+            "result": "not found",
+            "status": "failed",
+        },
     ],
     "plan": [
         {"text": "Sum by month", "status": "completed"},
@@ -124,6 +129,7 @@ def turn(page: Page) -> Locator:
 def test_answer_calls_graph_and_summary_are_drawn(turn: Locator) -> None:
     assert turn.locator(".op-answer td").all_inner_texts() == ["2024-03", "182,440"]
     assert turn.locator(".opv-calls summary b").all_inner_texts() == ["python", "read_file"]
+    assert turn.locator(".opv-arg").all_inner_texts() == ["df.mean()", 'path="notes.md"']
     assert turn.locator(".op-plan summary").inner_text() == "Plan, 1 of 3"
     assert turn.locator(".op-plan li").first.inner_text().endswith("Sum by month")
     assert "done, allowed once" in turn.locator(".opv-calls .opv-state").first.inner_text()
@@ -135,7 +141,7 @@ def test_calls_open_to_arguments_and_result(turn: Locator) -> None:
     call = turn.locator(".opv-calls details").nth(1)
     call.locator("summary").click()
 
-    assert call.locator(".opv-box").all_inner_texts() == ["notes.md", "not found"]
+    assert call.locator(".opv-box").all_inner_texts() == ['{"path": "notes.md"}', "not found"]
 
 
 def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) -> None:
@@ -146,8 +152,8 @@ def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) ->
     row.click()
     turn.get_by_role("button", name="Next call").click()
 
-    assert "call 2 of 2" in turn.locator(".opv-details").inner_text()
-    assert "2024-02" in turn.locator(".opv-details").inner_text()
+    expect(turn.locator(".opv-details")).to_contain_text("call 2 of 2")
+    expect(turn.locator(".opv-details")).to_contain_text("2024-02")
     assert turn.locator(".opv-details dt").all_inner_texts() == ["Role", "Status", "Caller"]
 
 
@@ -157,12 +163,12 @@ def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:
     page.keyboard.press("ArrowUp")
 
     selected = turn.locator("[role=option][aria-selected=true]")
-    assert selected.get_attribute("aria-label") == "read_file failed, tool, called by model"
+    expect(selected).to_have_attribute("aria-label", "read_file failed, tool, called by model")
     listbox = turn.get_by_role("listbox")
     assert listbox.get_attribute("aria-activedescendant") == selected.get_attribute("id")
-    assert "failed" in turn.locator(".opv-details").inner_text()
+    expect(turn.locator(".opv-details")).to_contain_text("failed")
     page.keyboard.press("Home")
-    assert turn.locator("[aria-selected=true]").get_attribute("aria-posinset") == "1"
+    expect(selected).to_have_attribute("aria-posinset", "1")
 
 
 def test_hostile_text_stays_text(page: Page, turn: Locator) -> None:

@@ -285,8 +285,8 @@ def test_a_saved_notebook_shows_its_turns_without_a_kernel(desk: Desk) -> None:
         )
         expect(shown).to_contain_text("The mean of body_mass_g is 4201.75.")
         expect(reopened.locator(".op-saved-turn")).to_have_count(0)
-        lines = [line.strip() for line in shown.inner_text().splitlines()]
-        assert 'column_stat – column="body_mass_g", statistic="mean" (done)' in lines  # of a drawing
+        lines = [line.strip() for line in shown.inner_text().splitlines()]  # of the drawing
+        assert 'column_stat – column="body_mass_g", statistic="mean" (done)' in lines
         shown.get_by_text("The graph as text").click()
         expect(shown.locator("details details pre")).to_contain_text("column_stat")
         reopened.screenshot(path=desk.pictures / "saved-untrusted.png")

@@ -282,7 +282,7 @@ def test_the_html_reads_in_order_with_every_tag_removed() -> None:
     text = re.sub(r"<[^>]+>", "", turn_html(state_of(stories.completed())))
     words = [line.strip() for line in text.splitlines() if line.strip()]
     assert words[0] == "Two months stand out"
-    assert words.index("Graph, 30 nodes") < words.index("Which months are outliers?")
+    assert words.index("Graph, 30 nodes") < words.index("– Which months are outliers?")
     assert words[-1].startswith("OpenProgram: completed")
     assert "<script" not in turn_html(state_of(stories.completed()))
 
