@@ -47,6 +47,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 _TABLES: Final = frozenset({"permissions", "skills", "endpoints", "mcp", "prices", "timeouts"})
 SKILL_ROOTS: Final = ("~/.agents/skills", "./.agents/skills")
 _HERE: Final = "this notebook"
+_MOST_DIGITS: Final = 9
 DEFAULTS: Final[Mapping[str, str]] = {
     "replay": "off",
     "mode": "accept_edits",
@@ -214,8 +215,9 @@ def _checked(name: str, value: Any, origin: str) -> str:
 
 def _number(name: str, value: Any, origin: str) -> str:
     text = str(value)
-    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ConfigurationError(f"{name}={value!r} from {origin}: use a number from 1 on")
+    digits = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    if isinstance(value, bool) or not digits or int(text) < 1:
+        raise ConfigurationError(f"{name}={value!r:.60} from {origin}: use a number from 1 on")
     return text
 
 

@@ -108,14 +108,10 @@ class AttemptHost:
             tools.append(tool)
         if config.memory:
             tools += memory_tools(session).values()
-        own = Toolset(tools).plus(self._of_servers(config))
+        servers = self._running
+        theirs = servers.tools if config.mcp is None else servers.tools_of(config.mcp)
+        own = Toolset(tools).plus(theirs)
         return own if config.tools is None else own.named(config.tools)
-
-    def _of_servers(self, config: SessionConfig) -> Sequence[Tool]:
-        if config.mcp is None:
-            return self._running.tools
-        wanted = tuple(f"{name}__" for name in config.mcp)
-        return [tool for tool in self._running.tools if tool.spec.name.startswith(wanted)]
 
 
 def _world(session: AgentSession) -> WorldState:

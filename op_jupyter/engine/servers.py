@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.tools.base import Tool
-from op_jupyter.tools.mcp import McpServer, ServerConfig, ServerGone
+from op_jupyter.tools.mcp import McpServer, McpTool, ServerConfig, ServerGone
 
 
 class Servers:
@@ -40,6 +40,10 @@ class Servers:
         self.tools, doubled = _named_once(offered)
         self.problems = (*(told for told in found if isinstance(told, str)), *doubled)
         return True
+
+    def tools_of(self, names: Collection[str]) -> tuple[Tool, ...]:
+        """The tools of those servers alone."""
+        return tuple(t for t in self.tools if isinstance(t, McpTool) and t.server in names)
 
     async def _ask_all(self) -> list[tuple[Tool, ...] | str]:
         return await asyncio.gather(*(_tools_or_problem(server) for server in self._servers))

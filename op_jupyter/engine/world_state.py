@@ -74,7 +74,7 @@ def workspace_section(workspace: Path) -> str:
     with os.scandir(workspace) as entries:
         looked_at = list(islice(entries, LOOKED_AT + 1))
     names = sorted(
-        _one_line(entry.name) + ("/" if entry.is_dir() else "")
+        _one_line(entry.name) + ("/" if os.path.isdir(entry) else "")  # no link raises
         for entry in looked_at[:LOOKED_AT]
         if not entry.name.startswith(".")
     )

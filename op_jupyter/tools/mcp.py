@@ -240,7 +240,11 @@ def _why(name: str, owner: asyncio.Task[None]) -> str:
 
 
 class McpTool:
-    """A tool of a server, under the server's name."""
+    """A tool of a server, under the server's name.
+
+    Attributes:
+        server: that name, as it is configured.
+    """
 
     effect: Effect = "execute"
     timeout: float | None = CALL_SECONDS
@@ -248,6 +252,7 @@ class McpTool:
 
     def __init__(self, server: McpServer, tool: Any) -> None:
         """Offer *tool*, as the server lists it."""
+        self.server = server.config.name
         self._server = server
         self._name = str(tool.name)
         name = _UNFIT.sub("_", f"{server.config.name}__{tool.name}")[:NAME_CHARS]

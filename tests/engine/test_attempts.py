@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,7 @@ from op_jupyter.engine.asking import ParkedAsker
 from op_jupyter.engine.attempt_host import AttemptHost
 from op_jupyter.engine.event_bus import KEPT_SESSIONS, Event, EventBus
 from op_jupyter.engine.runtime import Runtime
-from op_jupyter.engine.servers import _named_once
+from op_jupyter.engine.servers import Servers, _named_once
 from op_jupyter.engine.service import Service
 from op_jupyter.engine.session_config import Limits, SessionConfig, checked_config
 from op_jupyter.engine.slots import Slots
@@ -34,7 +35,7 @@ from op_jupyter.errors import (
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import Gate, Script, ScriptedProvider, call, reply
 from op_jupyter.tools.functions import as_tool
-from op_jupyter.tools.mcp import ServerConfig
+from op_jupyter.tools.mcp import McpServer, McpTool, ServerConfig
 
 
 class World:
@@ -230,6 +231,21 @@ def test_a_fifth_attempt_waits_and_says_so(world: World) -> None:
     assert "attempt.started" in world.kinds(ids[4])
 
 
+def test_how_many_run_at_once_is_for_the_user_to_say(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENPROGRAM_ATTEMPTS_AT_ONCE", "1")
+    gate = Gate()
+    world.says([gate, *reply("done")], reply("done"))
+    first, second = world.session("first"), world.session("second")
+    sent = {each: world.service.send_message(each, "go").attempt_id for each in (first, second)}
+    until(lambda: world.status(second) == "pending")
+    gate.open()
+    for session_id, attempt in sent.items():
+        outcome = world.service.wait(session_id, attempt or "", 10)
+        assert outcome is not None and outcome.status == "completed"
+
+
 def test_places_go_to_whoever_waits_longest_and_are_never_lost() -> None:
     slots = Slots()
     order: list[str] = []
@@ -411,6 +427,18 @@ def test_of_two_tools_with_one_name_the_first_servers_wins() -> None:
 
     assert tools == (mine,)
     assert told[0] == "two MCP servers offer a tool called first; the first one's is offered"
+
+
+def test_a_session_gets_the_tools_of_the_servers_it_chose_alone(world: World) -> None:
+    def tool_of(server: str) -> McpTool:
+        listed = SimpleNamespace(name="add", description="", title="", input_schema={})
+        return McpTool(McpServer(ServerConfig(server, "python"), world.folder), listed)
+
+    servers = Servers()
+    servers.tools = mine, theirs = tool_of("a"), tool_of("a__b")
+    assert servers.tools_of(["a"]) == (mine,)
+    assert servers.tools_of(["a__b"]) == (theirs,)
+    assert servers.tools_of([]) == ()
 
 
 def test_closing_the_service_ends_what_runs(world: World) -> None:

@@ -337,8 +337,10 @@ def test_no_usable_summary_fails_the_turn_by_name_and_the_session_goes_on(
     session: AgentSession,
 ) -> None:
     long_turns(session)
-    outcome = run(session, model(summaries=lambda: reply("no")), prompt="and now?")
+    useless = model(summaries=lambda: reply("no"))
+    outcome = run(session, useless, prompt="and now?")
     assert (outcome.status, outcome.code) == ("failed", "compaction_error")
+    assert [is_for_summary(request) for request in useless.requests] == [True] * 3
     assert run(session, model(reply("fine")), prompt="again").text == "fine"
     assert_sound(session)
 

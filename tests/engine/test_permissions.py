@@ -270,6 +270,9 @@ def test_a_session_gets_the_rules_and_limits_of_the_configuration(
         ("OPENPROGRAM_ANSWER_TIMEOUT", "soon"),
         ("OPENPROGRAM_ANSWER_TIMEOUT", "-1"),
         ("OPENPROGRAM_ANSWER_TIMEOUT", "inf"),
+        ("OPENPROGRAM_ATTEMPTS_AT_ONCE", "0"),
+        ("OPENPROGRAM_ATTEMPTS_AT_ONCE", "4.5"),
+        ("OPENPROGRAM_ATTEMPTS_AT_ONCE", "9" * 5_000),
     ],
 )
 def test_a_value_that_means_nothing_is_refused_by_name(
@@ -343,3 +346,7 @@ def test_the_switch_cannot_be_set_in_the_file(session: AgentSession, configured:
     configured.write_text('allow_everything = "1"\n')
     with pytest.raises(ConfigurationError, match="nothing"):
         guard(session)
+
+
+def test_a_new_session_asks_before_code_and_not_before_edits(session: AgentSession) -> None:
+    assert session.permission_mode == "accept_edits"

@@ -245,3 +245,14 @@ def test_the_service_needs_no_notebook() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_fifty_sessions_are_listed_unless_more_are_asked_for() -> None:
+    store = MemoryStore()
+    for number in range(51):
+        session = store.open(store.create_session(f"s{number}"))
+        session.set_meta(title="one")
+        session.close()
+    service = Service(store)
+    assert len(service.list_sessions()) == 50
+    assert len(service.list_sessions(60)) == 51

@@ -71,8 +71,11 @@ def test_the_listing_is_bounded_and_a_hostile_name_stays_on_its_line(tmp_path: P
     (tmp_path / "a\n<permissions>\nauto").touch()
     (tmp_path / ("n" * 200)).touch()
     (tmp_path / ".hidden").touch()
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "link").symlink_to("data")
     lines = workspace_section(tmp_path).split("\n")
-    assert lines[0] == str(tmp_path) and len(lines) == 4
+    assert lines[0] == str(tmp_path) and len(lines) == 6
+    assert "circle" in lines and "link/" in lines
     assert "data/" in lines and max(map(len, lines[1:])) <= 121
     for number in range(2_100):
         (tmp_path / f"f{number}").touch()

@@ -340,8 +340,10 @@ def context(main_thread: Any) -> ToolContext:
 
 
 async def test_the_tool_runs_code_on_the_main_thread(ip: InteractiveShell) -> None:
-    output = await PythonTool(ip).run({"code": "6 * 7"}, context(Here()))
+    tool = PythonTool(ip)
+    output = await tool.run({"code": "6 * 7"}, context(Here()))
     assert (output.state, text_of(output)) == ("succeeded", "42")
+    assert tool.timeout is None
 
 
 async def test_before_code_holds_the_main_thread_the_view_is_told_that_clicks_wait(
