@@ -102,13 +102,13 @@ export class SessionsPanel extends Widget {
   }
 
   private draw(): void {
-    const { found, total, problem, loaded, query } = this.sessions;
+    const { found, hasMore, problem, loaded, query } = this.sessions;
     const focused = this.focused();
     replace(
       this.entries,
       found.map(session => this.entry(session))
     );
-    this.more.hidden = found.length >= total;
+    this.more.hidden = !hasMore;
     const words =
       problem || (!loaded ? 'Reading…' : found.length > 0 ? '' : nothing(query));
     replace(this.told, problem ? [icon('alert'), ' '] : null, words);

@@ -7,6 +7,7 @@ import type { SessionInfo, SessionsApi } from './api';
 import type { Settings } from './settings';
 
 const PAGE = 100;
+const MOST = 1000; // of a list; the server refuses to tell more, and a search finds the others
 const WHEN_ASKED_MS = 2 ** 31 - 1; // the longest wait there is
 
 export class Sessions {
@@ -47,10 +48,6 @@ export class Sessions {
     return this._found;
   }
 
-  get total(): number {
-    return this._total;
-  }
-
   /** Why the list could not be read, or "". */
   get problem(): string {
     return this._problem;
@@ -72,8 +69,13 @@ export class Sessions {
     }
   }
 
+  /** Whether `more` can find more. */
+  get hasMore(): boolean {
+    return this._found.length < Math.min(this._total, MOST);
+  }
+
   more(): void {
-    this._limit += PAGE;
+    this._limit = Math.min(this._limit + PAGE, MOST);
     void this.refresh();
   }
 

@@ -26,7 +26,6 @@ class Phase(Enum):
     CANCELLED = "cancelled"
 
 
-TERMINAL: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
 _ENDS: Final = frozenset({Phase.FAILED, Phase.CANCELLED})
 
 TRANSITIONS: Final[dict[Phase, frozenset[Phase]]] = {

@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,6 +35,7 @@ from op_jupyter.engine.context import Place
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.mailbox import Mailbox, task_nodes
 from op_jupyter.engine.policy import ParentBounds
+from op_jupyter.engine.settling import settled
 from op_jupyter.engine.worktrees import worktree_section
 from op_jupyter.engine.world_state import WorldState, mode_section, workspace_section
 from op_jupyter.errors import EmptyInput, OpenProgramError, SessionStateError, UsageError
@@ -418,10 +418,8 @@ async def _opened(home: Home, session_id: str) -> AgentSession:
 
 
 async def _settled(work: asyncio.Future[Any]) -> None:
-    """Wait for *work*, however often that is cancelled, and whether or not it goes well."""
-    while not work.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({work})
+    """Wait for *work*; in the log, what went wrong with it."""
+    await settled(work)
     if not work.cancelled() and (error := work.exception()) is not None:
         log.warning("a sub-agent's session: %s", error)
 

@@ -9,6 +9,7 @@ from op_jupyter.core.turn import Phase
 from op_jupyter.core.updates import Update
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.live import LiveTurn, PendingCard
+from op_jupyter.engine.settling import note_end
 from op_jupyter.errors import SessionStateError
 
 
@@ -48,7 +49,7 @@ class Cards:
                 answer = _answer(card, asking, timeout)
                 return answer
             finally:
-                asking.add_done_callback(_note_end)
+                asking.add_done_callback(note_end)  # one that is called off may fail
                 asking.cancel()
                 turn.pending = None
                 said = "cancelled" if answer is None else answer.answer
@@ -81,9 +82,3 @@ def _asked(asking: asyncio.Task[PermissionAnswer]) -> PermissionAnswer:
         return asking.result()
     why = f"denied: asking for permission failed with {type(error).__name__}: {error}"
     return PermissionAnswer("deny_message", "policy", message=why)
-
-
-def _note_end(asking: asyncio.Task[PermissionAnswer]) -> None:
-    """Take note of how it ended: one that was called off may fail, and nobody has to know."""
-    if not asking.cancelled():
-        asking.exception()

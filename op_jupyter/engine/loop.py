@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
+from op_jupyter.engine.settling import note_end
 from op_jupyter.store.interrupts import Uninterrupted
 
 T = TypeVar("T")
@@ -191,15 +192,9 @@ async def run_async(
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         job.cancel()
-        done.add_done_callback(_note_end)
+        done.add_done_callback(note_end)
         await asyncio.wait([done], timeout=CLEAN_UP_SECONDS)
         raise
-
-
-def _note_end(done: asyncio.Future[Any]) -> None:
-    """Take note of how it ended: nobody waits for it any more, and asyncio need not complain."""
-    if not done.cancelled():
-        done.exception()
 
 
 def wait(future: concurrent.futures.Future[Any]) -> None:

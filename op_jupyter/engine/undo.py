@@ -22,6 +22,7 @@ from op_jupyter.core.paths import PathUse
 from op_jupyter.core.permissions import GateCall, Verdict, build_request, decide
 from op_jupyter.engine.gate import confirmed, places_for, rules_of
 from op_jupyter.engine.live import LiveTurn
+from op_jupyter.engine.settling import settled
 from op_jupyter.errors import (
     CorruptRecord,
     FilesChanged,
@@ -371,7 +372,7 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        await settled(task)
         raise
 
 

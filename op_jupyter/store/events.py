@@ -126,11 +126,6 @@ class EventMaker:
         self._words: dict[str, None] = {}
         self.recovering = False
 
-    @property
-    def open_turns(self) -> Sequence[str]:
-        """The turns that have begun and not ended, in order."""
-        return list(self._branch_of)
-
     def newest_turn(self) -> str | None:
         """The turn that began last of those that have not ended."""
         return next(reversed(self._branch_of), None)

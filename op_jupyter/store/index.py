@@ -14,7 +14,6 @@ from typing import Final
 from op_jupyter.store.files import read_file
 
 _ENTRY: Final = struct.Struct(">10L20sH")
-_FILE: Final = 0o100644
 _NAME_MASK: Final = 0xFFF
 _EXTENDED: Final = 0x4000
 _MAX_BYTES: Final = 256 * 1024 * 1024

@@ -22,10 +22,6 @@ Send = Callable[[dict[str, Any]], None]
 _ANSWERS: Final = frozenset({"allow", "allow_session", "deny", "deny_message"})
 
 
-def _ignore(*_: object) -> None:
-    """Stands for a callback that nobody gave."""
-
-
 class LiveTurn:
     """The state of the turn on this side of the wire, and what is still to be sent.
 

@@ -285,14 +285,3 @@ def outcome_word(state: Mapping[str, Any]) -> str:
     if outcome is None:
         return "running"
     return "denied" if outcome["code"] == "permission_denied" else str(state["status"])
-
-
-def waiting_node(state: Mapping[str, Any]) -> str | None:
-    """Id of the node whose call waits on the open card."""
-    request = state["permission"]
-    if request is None:
-        return None
-    for call in state["calls"]:
-        if call["id"] == request["id"]:
-            return None if call["node_id"] is None else str(call["node_id"])
-    return None

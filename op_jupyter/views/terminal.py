@@ -13,27 +13,12 @@ from op_jupyter.views.words import (
     LOOKS,
     arguments_preview,
     call_status,
-    failure_text,
-    plan_mark,
     session_nodes,
     stable,
-    summary_line,
 )
 
 _MARKS: Final = {"user": "o", "model": "*", "function": "f", "tool": "t", "summary": "s"}
 _LABEL_CHARS: Final = 60
-
-
-def terminal_lines(state: Mapping[str, Any]) -> list[str]:
-    """Calls in order, the plan, the answer or why there is none, and one line of summary."""
-    lines = [call_line(call) for call in state["calls"]]
-    if state["plan"]:
-        steps = (f"{plan_mark(step['status'])} {stable(step['text'])}" for step in state["plan"])
-        lines += ["", *steps]
-    said = visible(state["answer"]).strip() or failure_text(state)
-    if said:
-        lines += ["", *said.split("\n"), ""]
-    return [*lines, summary_line(state)]
 
 
 def call_line(call: Mapping[str, Any]) -> str:

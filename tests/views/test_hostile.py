@@ -16,7 +16,7 @@ from op_jupyter.core.visible import visible
 from op_jupyter.views.model import TurnModel
 from op_jupyter.views.question_view import question_bundle
 from op_jupyter.views.static_html import static_bundle
-from op_jupyter.views.terminal import graph_lines, terminal_lines
+from op_jupyter.views.terminal import call_line, graph_lines
 from op_jupyter.views.text import storable
 
 pytestmark = pytest.mark.browser
@@ -191,7 +191,7 @@ def test_in_what_is_saved(shared_page: Any) -> None:
 
 def test_in_plain_text() -> None:
     state = state_of(hostile_story())
-    for line in (*terminal_lines(state), *graph_lines(state["nodes"])):
+    for line in (*map(call_line, state["calls"]), *graph_lines(state["nodes"])):
         assert INVISIBLE.search(line.replace("\n", "")) is None
 
 

@@ -11,7 +11,7 @@ from views.twins import Twins
 
 from op_jupyter.core.live import LiveState
 from op_jupyter.core.updates import Envelope, Update
-from op_jupyter.views.model import TurnModel, is_over, outcome_word, waiting_node
+from op_jupyter.views.model import TurnModel, is_over, outcome_word
 
 Wire = dict[str, Any]
 
@@ -38,7 +38,6 @@ def test_the_text_between_tool_calls_is_kept_as_a_note_until_the_answer_is_there
 
 def test_a_call_keeps_the_answer_of_its_card() -> None:
     story = stories.asking(stories.request("c1"))
-    assert waiting_node(folded(story).state) == "k"
     story.tell("permission_resolved", id="c1", answer="allow", how="click")
     state = folded(story).state
     assert state["permission"] is None
