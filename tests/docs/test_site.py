@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from docs.pages import DOCS, PAGES, ROOT, name_of
+from PIL import Image
 
 from op_jupyter import Runtime, agentic_function, llm, session_context
 from op_jupyter.engine.function import AgenticFunction
@@ -65,6 +66,13 @@ def test_every_make_target_of_the_pages_is_one() -> None:
 def test_every_link_to_a_file_of_the_repository_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_pictures_are_light_and_the_animation_moves() -> None:
+    pictures = list((DOCS / "images").iterdir())
+    assert [path.name for path in pictures if path.stat().st_size > 1_000_000] == []
+    with Image.open(DOCS / "images" / "demo.webp") as animation:
+        assert animation.n_frames > 50
 
 
 @pytest.mark.parametrize("page", ["start.md", "concepts.md", "functions.md"])
