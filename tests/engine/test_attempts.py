@@ -521,3 +521,21 @@ def test_messages_of_many_threads_all_stay_in_the_conversation(world: World) -> 
     world.service.wait(one, world.service.send_message(one, "go").attempt_id or "")
     sent = str(world.provider.requests[0].messages)
     assert [text for text in texts if text not in sent] == []
+
+
+def test_an_attempt_that_its_process_did_not_live_to_the_end_of_is_interrupted(
+    world: World,
+) -> None:
+    gate = Gate()
+    world.says([gate, *reply("never")])
+    one = world.session()
+    world.service.send_message(one, "go")
+    gate.wait_reached()
+    world.store.abandon()  # as the end of the process does
+    world.service.close()  # ends what is left of it here, of which nothing is stored
+    store = SessionStore(world.folder / "sessions")
+    assert Service(store).get_attempts(one)[0].status == "running"
+    store.open(one).close()
+    (attempt,) = Service(store).get_attempts(one)
+    assert attempt.status == "interrupted"
+    assert attempt.finished_at is not None

@@ -133,8 +133,10 @@ def test_a_session_that_runs_here_is_seen_live_and_cannot_be_deleted(
             service.delete_session("one")
         with service.reading("one") as session:
             assert "n" in session.dag.nodes
+    assert service.bus.replay("one") != []
     service.delete_session("one")
     assert service.list_sessions() == []
+    assert service.bus.replay("one") == []
     service.restore_session("one")
     service.delete_session("one")
     service.purge_session("one")
