@@ -137,23 +137,27 @@ class FileSystem:
                 self.unlink(name)
             raise
         if durable:
-            self.sync_with_folders((), {os.path.dirname(path): None for path in files})
+            self.sync_with_folders((), {os.path.dirname(path) for path in files})
 
     def make_folders(self, root: str, *below: str) -> None:
         """Make the folders of each *below* under *root* that are missing, durably."""
-        changed: dict[str, None] = {}
+        unsynced: set[str] = set()
         try:
-            for folders in below:
-                path = root
-                for name in folders.split("/"):
-                    parent, path = path, f"{path}/{name}"
-                    if not is_folder(path):
-                        with suppress(FileExistsError):  # another process made it meanwhile
-                            self.mkdir(path)
-                        changed[parent] = None
+            self.make_missing(root, below, unsynced)
         finally:  # what is there already is not looked at the next time
-            if changed:
-                self.sync_with_folders((), changed)
+            if unsynced:
+                self.sync_with_folders((), unsynced)
+
+    def make_missing(self, root: str, below: Iterable[str], unsynced: set[str]) -> None:
+        """`make_folders`, but whoever calls makes the names in *unsynced* folders durable."""
+        for folders in below:
+            path = root
+            for name in folders.split("/"):
+                parent, path = path, f"{path}/{name}"
+                if not is_folder(path):
+                    with suppress(FileExistsError):  # another process made it meanwhile
+                        self.mkdir(path)
+                    unsynced.add(parent)
 
 
 def new_tag() -> str:

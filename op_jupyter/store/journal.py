@@ -132,7 +132,7 @@ class Journal:
             for segment, (_, data) in zip(touched, groups, strict=True):
                 self._write(segment, data)
             self._files.sync_with_folders([segment.fd for segment in touched], self._unsynced)
-            self._unsynced.clear()
+            self._unsynced.clear()  # after a failure they are synced with what comes next
         except OSError as exc:
             known = self._put_back(touched, before) and not isinstance(exc, FsyncFailed)
             refusal = f"{self._folder} cannot be written to ({exc.strerror or exc})"
@@ -165,7 +165,7 @@ class Journal:
     def _start_file(self, segment: _OpenSegment) -> None:
         path = segment.name.path(segment.part + 1)
         folder = os.path.dirname(path)
-        self._files.make_folders(self._folder, folder)
+        self._files.make_missing(self._folder, [folder], self._unsynced)
         segment.fd = self._files.open(f"{self._folder}/{path}", _CREATE)
         segment.part, segment.size = segment.part + 1, 0
         self._unsynced.add(f"{self._folder}/{folder}")
@@ -174,7 +174,6 @@ class Journal:
         self, touched: Sequence[_OpenSegment], before: Sequence[tuple[int, int, int]]
     ) -> bool:
         """Make every file what it was before; whether that worked."""
-        self._unsynced.clear()
         worked = True
         for segment, (fd, part, size) in zip(touched, before, strict=True):
             new_fd, new_part = segment.fd, segment.part

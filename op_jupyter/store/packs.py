@@ -27,6 +27,7 @@ _FRESH_BYTES: Final = 64 * 1024 * 1024
 MAX_OBJECT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PACK_BYTES: Final = 512 * 1024 * 1024  # offsets in the index have 31 bits
 _COMPRESSION: Final = 1  # a turn is written once and packed better later; speed counts here
+_FEW_BYTES: Final = 512
 _KINDS: Final = {b"commit": 1, b"tree": 2, b"blob": 3, b"tag": 4}
 _NAMES: Final = {number: kind for kind, number in _KINDS.items()}
 _INDEX_MAGIC: Final = b"\xfftOc\0\0\0\2"
@@ -395,7 +396,8 @@ def _entry(kind: bytes, data: bytes) -> bytes:
         head[-1] |= 0x80
         head.append(size & 0x7F)
         size >>= 7
-    return bytes(head) + zlib.compress(data, _COMPRESSION)
+    # To compress a few words, a commit for instance, takes ten times as long as to store them.
+    return bytes(head) + zlib.compress(data, _COMPRESSION if len(data) > _FEW_BYTES else 0)
 
 
 def _parse_header(data: bytes) -> tuple[int, int, int]:

@@ -220,7 +220,7 @@ def test_a_session_begins_with_few_waits_for_the_disk(tmp_path: Path) -> None:
             session.end_turn("t", "completed")
             session.flush()
         committed = files.asked["waits"] - first
-    assert (first, committed) == (4, 8)
+    assert (first, committed) == (3, 8)
 
 
 def test_a_commit_waits_for_the_disk_three_times(tmp_path: Path) -> None:

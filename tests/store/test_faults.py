@@ -248,6 +248,38 @@ def test_when_space_returns_the_session_goes_on(ram_path: Path) -> None:
     assert reopened(ram_path) == EXPECTED[-1]
 
 
+class WatchedFiles(FaultyFileSystem):
+    """Remembers what was made durable, by path."""
+
+    def __init__(self) -> None:
+        super().__init__("journal")
+        self.synced: set[str] = set()
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, flags: int) -> int:
+        fd = super().open(path, flags)
+        self._paths[fd] = path
+        return fd
+
+    def fsync(self, *fds: int) -> None:
+        super().fsync(*fds)
+        self.synced.update(self._paths[fd] for fd in fds)
+
+
+def test_folders_that_a_refused_record_left_are_made_durable_with_the_next(ram_path: Path) -> None:
+    files = WatchedFiles()
+    session = open_new(ram_path, files)
+    files.arm(2, errno.ENOSPC, only="open")  # the first is that of the lock
+    with pytest.raises(StoreError, match="nothing was stored"):
+        session.set_meta(title="first")
+    shard = ram_path / "s" / "history" / "000"
+    assert shard.is_dir()
+    files.disarm()
+    session.set_meta(title="first")
+    assert {str(ram_path / "s"), str(shard.parent), str(shard)} <= files.synced
+    session.close()
+
+
 def test_after_a_failed_fsync_nothing_is_written_until_reopened(ram_path: Path) -> None:
     files = FaultyFileSystem("journal")
     session = open_new(ram_path, files)
