@@ -98,9 +98,7 @@ def node_text(service: Service, session_id: str, node_id: str) -> str:
     Raises:
         UnknownSession, UnknownNode: there is none.
     """
-    graph = service.graph(session_id)
-    node = graph.node(node_id)
-    return details_text(node, graph.decision_of(node))
+    return details_text(*service.node(session_id, node_id))
 
 
 def prompts_text(service: Service, session_id: str, node_id: str | None = None) -> str:

@@ -26,6 +26,7 @@ from op_jupyter.core.attempts import (
     messages_of,
 )
 from op_jupyter.core.graph import Dag
+from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
@@ -191,6 +192,17 @@ class Service:
         """
         here = self._live(session_id)
         return self.store.load(session_id) if here is None else here.store.snapshot()
+
+    def node(self, session_id: str, node_id: str) -> tuple[Node, Mapping[str, Any] | None]:
+        """A node, of whose edges nothing is said, and what was decided about its call.
+
+        Raises:
+            UnknownSession, UnknownNode, StoreError: it is not there, or cannot be read.
+        """
+        here = self._live(session_id)
+        graph = self.store.load_node(session_id, node_id) if here is None else here.store.dag
+        node = graph.node(node_id)
+        return node, graph.decision_of(node)
 
     @contextmanager
     def reading(self, session_id: str) -> Iterator[OpenSession]:

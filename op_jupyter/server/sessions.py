@@ -97,9 +97,7 @@ class StoredSessions:
         Raises:
             UnknownSession, UnknownNode, StoreError
         """
-        dag = self._service.graph(session_id)
-        node = dag.node(node_id)
-        return _dump({"id": node_id, **node_details(node, dag.decision_of(node))})
+        return _dump({"id": node_id, **node_details(*self._service.node(session_id, node_id))})
 
     def exported(self, session_id: str, form: str) -> Exported:
         """A session as a file: ``md``, ``html``, ``json`` or ``ipynb``.

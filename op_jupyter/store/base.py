@@ -244,6 +244,13 @@ class Store(Protocol):
     def load(self, session_id: str) -> Dag:
         """The graph of a session, read without a lock."""
 
+    def load_node(self, session_id: str, node_id: str) -> Dag:
+        """An excerpt of `load` for looking at one node; much cheaper in a long session.
+
+        It holds that node, if there is one, and all decisions; the ends of its edges, turns and
+        branches may be missing.
+        """
+
     def path(self, session_id: str) -> Path | None:
         """The session's folder; None when it is not on disk."""
 

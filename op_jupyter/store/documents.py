@@ -48,14 +48,17 @@ def to_json(
         head["left_out"] = {"values": left, "bytes": size}
         tell(_left_out(left, size))
     kept = [f'"{sha256}": {_value_to_json(read_blob(sha256))}' for sha256 in taken]
-    return (
-        f'{json.dumps(head)[:-1]},\n"records": [\n{_lines(lines)}\n],\n'
-        f'"kept": {{\n{_lines(kept)}\n}}}}\n'
-    )
+    # Joined once: a long session has hundreds of megabytes.
+    parts = [f'{json.dumps(head)[:-1]},\n"records": [\n', *_lines(lines)]
+    parts += ['\n],\n"kept": {\n', *_lines(kept), "\n}}\n"]
+    return "".join(parts)
 
 
-def _lines(parts: Sequence[str]) -> str:
-    return ",\n".join(parts)
+def _lines(texts: Sequence[str]) -> Iterator[str]:
+    """*texts*, with what stands between them."""
+    for number, text in enumerate(texts):
+        yield ",\n" if number else ""
+        yield text
 
 
 def _left_out(count: int, size_bytes: int) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from op_jupyter.core.graph import Dag
+from op_jupyter.core.keys import canonical_json
 from op_jupyter.errors import CorruptRecord, StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.codec import BadRecord, Record
@@ -31,6 +33,7 @@ from op_jupyter.store.objects import Entries, GitRefused, NoCommit
 from op_jupyter.store.packs import MAX_OBJECT_BYTES, name_of
 
 _SHA256: Final = re.compile("[0-9a-f]{64}")
+_DECISION: Final = b'"kind":"decision"'
 
 
 @dataclass(slots=True)
@@ -171,6 +174,47 @@ def load(session_id: str, folder: Folder) -> Loaded:
         except (BadRecord, OSError) as exc:
             loaded.damages.append(Damage(path, offset, str(exc)))
     return loaded
+
+
+def load_node(session_id: str, folder: Folder, node_id: str) -> Dag:
+    """A node without its edges, and all decisions: what no line tells of is not parsed.
+
+    Raises:
+        FormatTooNew: a newer version wrote it.
+    """
+    named = canonical_json(node_id).encode("utf-8", "surrogatepass")
+    found: list[tuple[int, str, int, Record]] = []
+    for path in folder.list_segments():
+        data = folder.read_segment(path)
+        if named in data or _DECISION in data:
+            for number, line in enumerate(data.split(b"\n")):
+                if named in line or _DECISION in line:
+                    with suppress(BadRecord):  # what is damaged is told by who reads it all
+                        record = codec.decode(line)
+                        found.append((record["seq"], path, number, record))
+    found.sort(key=lambda entry: entry[:3])
+    dag = Dag(session_id)
+    for *_, record in found:
+        with suppress(BadRecord, FileNotFoundError):
+            if _tells_of(record, node_id):
+                codec.fold(dag, _without_edges(codec.make_whole(record, folder.read_blob)))
+    return dag
+
+
+def _tells_of(record: Record, node_id: str) -> bool:
+    match record:
+        case {"kind": "enter", "node": {"id": entered}}:
+            return bool(entered == node_id)
+        case {"kind": "update", "id": updated}:
+            return bool(updated == node_id)
+    return bool(record["kind"] == "decision")
+
+
+def _without_edges(record: Record) -> Record:
+    if record["kind"] != "enter":
+        return record
+    alone = {key: value for key, value in record.items() if key != "head"}
+    return {**alone, "node": {**record["node"], "caller": None, "predecessor": None}}
 
 
 def _compare_with_git(segment: StoredSegment, folder: Folder) -> None:

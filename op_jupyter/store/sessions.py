@@ -19,7 +19,7 @@ from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated,
 from op_jupyter.store.doctor import Doctor
 from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
-from op_jupyter.store.loading import Folder, corrupt, load
+from op_jupyter.store.loading import Folder, corrupt, load, load_node
 from op_jupyter.store.lock import Holder, locked, this_process
 from op_jupyter.store.pulling import Joining, take_new
 from op_jupyter.store.remotes import open_remote
@@ -123,6 +123,13 @@ class SessionStore:
         if loaded.damages:
             raise corrupt(session_id, self._folder(session_id), loaded.damages)
         return loaded.dag
+
+    def load_node(self, session_id: str, node_id: str) -> Dag:
+        """A node alone, and all decisions, of what can be read without a lock."""
+        if not self._is_stored(check_session_id(session_id)):
+            return self.load(session_id)
+        with translated(self._folder(session_id)):
+            return load_node(session_id, self._reader(session_id), node_id)
 
     @property
     def root(self) -> Path | None:

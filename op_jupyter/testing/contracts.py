@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from op_jupyter.errors import (
     ReadOnlySession,
     SessionLocked,
     StoreError,
+    UnknownNode,
     UnknownSession,
 )
 from op_jupyter.store.base import Change, Decided, Ended, Fill, OpenSession, Store, Tip
@@ -553,6 +555,28 @@ class StoreContract:
         assert (dag.meta["title"], dag.meta["mode"]) == ("second", "read_only")
 
     # -- reopening
+
+    def test_one_node_is_looked_at_without_the_others(
+        self, store: Store, session: OpenSession
+    ) -> None:
+        session.append(Node("a", "user", "user"), advance_head=True)
+        about = {"turn_id": "t", "tool_call_id": "c"}
+        session.append(Node('b"\n', "code", "look", {"at": "b"}, caller="a", metadata=about))
+        session.append(Node("c", "llm", "m", {"of": 'b"\n'}, predecessor="a"), advance_head=True)
+        session.update('b"\n', output="x" * 100_000, status="completed", metadata={"seconds": 1})
+        decision = {"tool_call_id": "c", "turn_id": "t", "answer": "allow_once"}
+        session.record_decision(decision)
+        session.close()
+
+        whole, excerpt = store.load("s1"), store.load_node("s1", 'b"\n')
+        node = excerpt.node('b"\n')
+        alone = [replace(n, caller=None) for n in (node, whole.node(node.id))]
+        assert alone[0] == alone[1]
+        assert excerpt.decision_of(node) == decision
+        with pytest.raises(UnknownNode):
+            store.load_node("s1", "nowhere\ud800").node("nowhere\ud800")
+        with pytest.raises(UnknownSession):
+            store.load_node("other", "a")
 
     def test_closing_and_opening_changes_nothing(
         self, session: OpenSession, reopen: Reopen
