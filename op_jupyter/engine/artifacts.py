@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from op_jupyter.core.attempts import artifacts_of, nodes_of
 from op_jupyter.store.files import read_file
+from op_jupyter.tools.gate import real_path
 
 if TYPE_CHECKING:
     from op_jupyter.engine.session import AgentSession
@@ -27,10 +28,11 @@ def metrics_of(session: AgentSession, turn_id: str) -> dict[str, float]:
     A file that is none, is too large, or cannot be read has none.
     """
     found: dict[str, float] = {}
+    workspace = real_path(session.workspace)  # as the paths of artifacts are
     for artifact in artifacts_of(nodes_of(session.dag, session.dag.turns[turn_id])):
         path = Path(artifact.path)
         named = _NAME.fullmatch(path.name)
-        if named is not None and path.is_relative_to(session.workspace):
+        if named is not None and path.is_relative_to(workspace):
             found |= _read(path, "\t" if named[1].lower() == "tsv" else ",")
     return dict(list(found.items())[:MAX_METRICS])
 

@@ -324,7 +324,14 @@ def test_a_question_waits_for_whoever_answers_it(world: World) -> None:
     assert world.service.bus.replay(one) == []
 
 
-def test_files_and_metrics_of_an_attempt_are_told(world: World) -> None:
+@pytest.mark.parametrize("by_link", [False, True])
+def test_files_and_metrics_of_an_attempt_are_told(
+    world: World, tmp_path: Path, by_link: bool
+) -> None:
+    if by_link:  # as temporary folders are on macOS
+        (tmp_path / "work").mkdir()
+        (tmp_path / "link").symlink_to("work")
+        world.folder = tmp_path / "link"
     one = world.session()
     table = "accuracy,loss,name\n0.9,inf,x\n"
     world.says(
