@@ -27,7 +27,7 @@ from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession, TurnStart
 from op_jupyter.errors import StoreError
 from op_jupyter.providers.profile import EndpointProfile
-from op_jupyter.providers.request_body import request_body
+from op_jupyter.providers.request_body import body_bytes, request_body
 from op_jupyter.testing.message_rules import API_KEY, ServiceRules, violation
 from op_jupyter.testing.providers import Gate, ScriptedProvider
 from op_jupyter.tools.base import CallDescription, ToolContext, ToolOutput
@@ -253,8 +253,9 @@ def assert_sound(session: AgentSession) -> None:
 
 def assert_sendable(request: ModelRequest) -> None:
     """The real service would take *request*."""
-    body = request_body(request, EndpointProfile("test", "http://127.0.0.1", "model"))
-    json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    profile = EndpointProfile("test", "http://127.0.0.1", "model")
+    body = json.loads(body_bytes(request_body(request, profile)))
+    json.dumps(body, allow_nan=False)
     assert (
         violation(body, {"x-api-key": API_KEY}, ServiceRules(models=(), context_tokens=10**9))
         is None
