@@ -239,7 +239,7 @@ def scenarios() -> list[Scenario]:
             value=lambda answer: answer["ratio"],
             limit=1.5,
             reason="four workers share the processors with the process that stores what they "
-            "send home: about 4 ms of processor time a call in a worker, 2 ms at home",
+            "send home: about 3 ms of processor time a call in a worker, 1.5 ms at home",
         ),
     ]
     return rows

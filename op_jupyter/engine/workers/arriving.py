@@ -79,12 +79,15 @@ class Arrivals:
         sent: Mapping[Future[bytes], Call],
         since: int,
         over: Callable[[str], None],
+        *,
+        gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """*since*: the seq up to which the workers know the graph; *over* is told each call's id
-        when it is here.
+        """*since*: the seq up to which the workers know the graph; *over* is told the id of each
+        call that has come; *gather_seconds*: how long the first that has come waits for others.
         """
         self._recorder = recorder
         self._over = over
+        self._gather_seconds = gather_seconds
         self._since = since
         self._loop = asyncio.get_running_loop()
         self._here: list[Future[bytes]] = []
@@ -103,7 +106,7 @@ class Arrivals:
         if len(self._here) == len(self.waiting):
             self._enough.set()
         elif len(self._here) == 1:
-            self._loop.call_later(GATHER_SECONDS, self._enough.set)
+            self._loop.call_later(self._gather_seconds, self._enough.set)
 
     async def store_all(self) -> None:
         """Wait for what is still under way, and store it.  May be gone on with after a cancel."""
