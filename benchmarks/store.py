@@ -161,8 +161,8 @@ class Journal:
                 write_node(self._session, number)
 
     def lay(self, turns: range) -> None:
-        for turn in turns:
-            numbers = range(turn * TURN, (turn + 1) * TURN)
+        for start in turns[::BLOCK]:
+            numbers = range(start * TURN, min(start + BLOCK, turns.stop) * TURN)
             self._session.write([Tip(NODES.entered(number)) for number in numbers])
             self._session.write([Fill(f"n{number}", NODES.filled(number)) for number in numbers])
 
@@ -320,10 +320,12 @@ def commits(folder: Path, size: int) -> Iterator[Result]:
         runner.close()
 
 
-def single_commits(runner: WithCommits, place: Path, size: int) -> Iterator[Result]:
-    """What a single commit takes after *size* nodes: a hundred more turns, one by one."""
+def single_commits(
+    runner: WithCommits, place: Path, size: int, count: int = MEASURED
+) -> Iterator[Result]:
+    """What a single commit takes after *size* nodes: *count* more turns, one by one."""
     fsyncs, taken = [], []
-    for turn in range(size // TURN, size // TURN + 100):
+    for turn in range(size // TURN, size // TURN + count):
         write_turn(runner.session, turn)
         taken.append(timed(runner.session.flush) * 1000)
         fsyncs.append(one_fsync(place) * 1000)
@@ -413,7 +415,7 @@ def long_session(
             laid = those.stop
         yield from _in_three_places(size, measured * TURN, found)
         progress.tell("single commits", 0.45)
-        yield from single_commits(runners["commits"], place, size)
+        yield from single_commits(runners["commits"], place, size, measured)
         for name in list(runners):
             runners.pop(name).close()
         progress.tell("reading and packing", 0.48)

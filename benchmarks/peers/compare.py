@@ -685,7 +685,8 @@ A B C … C B A. Numbers of different machines cannot be compared; ratios of one
 
 *Limit* is what the same bytes cost with nothing around them. "Not offered" means that a system has
 no such thing. A time limit ends a row early where a system gets slower and slower; "at 1,200" says
-how far it came. [Long sessions](benchmarks-long.md), up to 100,000 nodes, are of another run.
+how far it came. Sessions of up to 100,000 nodes are measured by `make bench FULL=1`, which writes a
+page of its own.
 
 ## Goals
 

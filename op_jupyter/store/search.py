@@ -48,6 +48,7 @@ VERSION: Final = 2
 WAIT_SECONDS: Final = 10.0
 RANKED: Final = 2_000
 """Where more messages fit, nothing tells the best of them, and the newest are taken."""
+CACHE_KIB: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 1_000_000
 _MAX_META_BYTES: Final = 16 * 1024 * 1024
 _SETTLED_NS: Final = 100_000_000
@@ -158,6 +159,8 @@ class SearchIndex:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
+            # With the usual 2 MB, a first index writes its pages over and over.
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._prepare(db)
         except BaseException:
             db.close()
