@@ -70,19 +70,20 @@ class _Background:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        # anyio keeps its threads for as long as the task that a loop was started with: without
+        # one it starts a thread for each call, and ends it with the task that made the call.
+        # It is there before the loop runs, and knows nothing of whoever needed the loop first.
+        self._root = self.loop.create_task(_wait_for_ever(), context=contextvars.Context())
         self.thread = threading.Thread(target=self._run, name="openprogram-loop", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        # anyio keeps its threads for as long as the task that a loop was started with: without
-        # one it starts a thread for each call, and ends it with the task that made the call.
-        root = self.loop.create_task(_wait_for_ever())
         while True:
             # Whoever awaits a task that raised one of these is told by the task.  asyncio lets
             # them end the loop as well, which everybody else still needs.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_until_complete(root)
+                self.loop.run_until_complete(self._root)
 
 
 async def _wait_for_ever() -> None:

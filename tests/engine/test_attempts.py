@@ -22,6 +22,7 @@ from op_jupyter.engine.event_bus import KEPT_SESSIONS, Event, EventBus
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.servers import Servers, _named_once
 from op_jupyter.engine.service import Service
+from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_config import Limits, SessionConfig, checked_config
 from op_jupyter.engine.slots import Slots
 from op_jupyter.errors import (
@@ -32,6 +33,7 @@ from op_jupyter.errors import (
     UnknownSession,
     UsageError,
 )
+from op_jupyter.store.memory import MemoryStore
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import Gate, Script, ScriptedProvider, call, reply
 from op_jupyter.tools.functions import as_tool
@@ -436,16 +438,37 @@ def test_of_two_tools_with_one_name_the_first_servers_wins() -> None:
     assert told[0] == "two MCP servers offer a tool called first; the first one's is offered"
 
 
+def test_what_a_session_is_configured_to_holds_for_its_attempts(world: World) -> None:
+    one = world.service.create_session("x", {"max_steps": 1, "model": "other"})
+    world.says(reply("", call("list_files", {})))
+    attempt = world.service.send_message(one, "go").attempt_id
+    outcome = world.service.wait(one, attempt or "", 10)
+    assert outcome is not None and outcome.code == "max_model_calls"
+    assert [request.model for request in world.provider.requests] == ["other"]
+
+
 def test_a_session_gets_the_tools_of_the_servers_it_chose_alone(world: World) -> None:
     def tool_of(server: str) -> McpTool:
         listed = SimpleNamespace(name="add", description="", title="", input_schema={})
         return McpTool(McpServer(ServerConfig(server, "python"), world.folder), listed)
 
     servers = Servers()
-    servers.tools = mine, theirs = tool_of("a"), tool_of("a__b")
-    assert servers.tools_of(["a"]) == (mine,)
-    assert servers.tools_of(["a__b"]) == (theirs,)
-    assert servers.tools_of([]) == ()
+    servers.tools = (tool_of("a"), tool_of("a__b"))
+    runtime = Runtime(provider=world.provider)
+    host = AttemptHost(
+        lambda _provider, _model: runtime, world.limits, (), ParkedAsker(), world.folder, servers
+    )
+    memory = MemoryStore()
+    session = AgentSession(memory.open(memory.create_session()))
+
+    def offered(mcp: tuple[str, ...] | None) -> list[str]:
+        start, _ = host.start_of(session, "go", SessionConfig(mcp=mcp), shell=False)
+        return [tool.spec.name for tool in start.tools if "__" in tool.spec.name]
+
+    assert offered(None) == ["a__add", "a__b__add"]
+    assert offered(("a",)) == ["a__add"]
+    assert offered(("a__b",)) == ["a__b__add"]
+    assert offered(()) == []
 
 
 def test_closing_the_service_ends_what_runs(world: World) -> None:
