@@ -21,6 +21,7 @@ export function savedGraph(nodes: GraphNode[]): HTMLElement {
   const graph = new GraphView((row: unknown, node: unknown) => details.look(row, node));
   const details: SavedDetails = new SavedDetails(graph);
   graph.followButton.remove(); // nothing grows
+  graph.title.parentElement?.replaceChildren(); // it would repeat the line above; its place is kept
   graph.update(nodes, null);
   graph.select(0);
   return h('div', { class: 'opv-dag' }, graph.element, details.element);

@@ -86,6 +86,6 @@ export function legend() {
       ),
       "called by",
     ),
-    h("span", {}, "×12: loop, folded"),
+    h("span", {}, "×12 loop"),
   );
 }
