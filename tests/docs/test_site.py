@@ -19,6 +19,7 @@ SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # it reads every page and lesson, on a machine that may be busy
 def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path: Path) -> None:
     trees, html = str(tmp_path / "trees"), str(tmp_path / "html")
     built = subprocess.run(

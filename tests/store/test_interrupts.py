@@ -29,10 +29,11 @@ def annoy():
         os.kill(os.getpid(), signal.SIGINT)
 
 annoyer = threading.Thread(target=annoy)
-annoyer.start()
 interrupts, number = 0, 0
 while interrupts < 150:
     try:
+        if annoyer.ident is None:
+            annoyer.start()
         number += 1
         node = Node(f"n{number}", "code", "f", input="x" * 5000, metadata={"turn_id": "t1"})
         session.append(node)
@@ -82,17 +83,29 @@ def test_a_change_made_by_another_thread_leaves_signals_alone(ram_path: Path) ->
 
 def test_an_interrupted_close_lets_go_of_the_lock(ram_path: Path) -> None:
     code = """
-import os, signal, sys, threading
-from op_jupyter.core.nodes import Node, Turn
+import os, signal, sys, threading, traceback
+from op_jupyter.core.nodes import Turn
 from op_jupyter.store.sessions import SessionStore
+
+closed, me = threading.Event(), threading.get_ident()
+
+def interrupt_the_close():
+    while not closed.wait(0.001):
+        frames = traceback.walk_stack(sys._current_frames()[me])
+        if any(frame.f_code is type(session).close.__code__ for frame, _ in frames):
+            return os.kill(os.getpid(), signal.SIGINT)
+
 store = SessionStore(sys.argv[1])
 session = store.open(store.create_session("s"))
 for number in range(50):
     session.begin_turn(Turn(f"t{number}"))
     session.end_turn(f"t{number}", "completed")
-threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+interrupter = threading.Thread(target=interrupt_the_close)
 try:
+    interrupter.start()
     session.close()
+    closed.set()
+    interrupter.join()
 except KeyboardInterrupt:
     pass
 again = store.open("s")
