@@ -171,6 +171,34 @@ async def test_a_worker_says_one_thing_of_each_call() -> None:
     assert b"".join(said).count(b"\n") == 2 + asked + ITEMS
 
 
+async def test_what_a_call_asked_is_taken_back_when_it_is_over_or_begins_elsewhere() -> None:
+    asked, taken_back = asyncio.Event(), asyncio.Event()
+
+    async def answer(call_id: str, message: Any) -> Any:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            taken_back.set()
+
+    switchboard = Switchboard(answer)
+    address = await switchboard.open("127.0.0.1")
+    line = Line.to(address)
+    questions = []
+    for end in (lambda: switchboard.over("call"), lambda: line.begin("call", Deaf())):
+        line.begin("call", Deaf())
+        questions.append(asyncio.create_task(line.ask("call", {})))
+        await asyncio.wait_for(asked.wait(), 30)
+        end()
+        await asyncio.wait_for(taken_back.wait(), 30)
+        asked.clear()
+        taken_back.clear()
+    line.end("call")
+    await switchboard.close()
+    ends = await asyncio.gather(*questions, return_exceptions=True)
+    assert [type(end) for end in ends] == [ConnectionError] * 2
+
+
 async def pass_on(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[bytes]
 ) -> None:

@@ -147,6 +147,7 @@ class Switchboard:
                 self.over(call_id)
 
     def _begin(self, call_id: str, writer: asyncio.StreamWriter) -> None:
+        self.over(call_id)  # where it began before: an executor may run it once more
         self._lines[call_id] = writer
         self._asked[call_id] = set()
         if self._news is not None:

@@ -20,6 +20,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView, remember_history
+from op_jupyter.engine.function import AgenticFunction
 from op_jupyter.engine.policy import Policy
 from op_jupyter.engine.runtime import Reply
 from op_jupyter.errors import NotPortable, OpenProgramError
@@ -179,8 +180,8 @@ def pack_surroundings(surroundings: Surroundings) -> tuple[str, bytes]:
 def unpack_surroundings(order: Order) -> Surroundings:
     """The surroundings of *order*.
 
-    They are unpickled, and what prompts tell of the session's past is rendered, once for all
-    calls of a map.
+    They are unpickled, and what prompts of an agentic function tell of the session's past is
+    rendered, once for all calls of a map.
     """
     return _unpacked(order.digest, _Bytes(order.surroundings))
 
@@ -201,7 +202,8 @@ class _Bytes:
 @functools.lru_cache(maxsize=2)
 def _unpacked(digest: str, data: _Bytes) -> Surroundings:
     unpacked: Surroundings = pickle.loads(zlib.decompress(data.data))
-    remember_history(unpacked.dag, unpacked.base)
+    if isinstance(unpacked.function, AgenticFunction):  # others seldom ask a model
+        remember_history(unpacked.dag, unpacked.base)
     return unpacked
 
 
