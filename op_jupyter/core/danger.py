@@ -26,10 +26,13 @@ from op_jupyter.core.code_names import (
     hides_arguments,
     named_arguments,
 )
-from op_jupyter.core.shell_words import (
+from op_jupyter.core.shell_programs import (
     BUILT_COMMAND,
+    CHANGES_AGENT,
     FED,
     UNKNOWN,
+)
+from op_jupyter.core.shell_words import (
     CommandReading,
     ReadCommand,
     is_fed,
@@ -82,7 +85,6 @@ NOTEBOOK_ITSELF: Final = "uses what runs the notebook in a way that cannot be ch
 UNKNOWN_FOLDER: Final = "works in a folder that is only known when it runs"
 ENDS_KERNEL: Final = "ends the kernel"
 ENDS_PROCESS: Final = "ends a process"
-CHANGES_AGENT: Final = "gives the agent commands, which can change what it may do"
 TOO_DEEP: Final = "is nested too deeply to be checked"
 TOO_LONG: Final = "is too long to be checked"
 

@@ -6,6 +6,7 @@ judged as well as what it resolves to, so that neither can hide the other.
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,18 @@ def may_hold_secrets(path: PurePath) -> bool:
     return name.startswith(".env") and not name.endswith(_HARMLESS_ENDINGS)
 
 
+def hidden_names(path: str) -> Iterator[str]:
+    """*path* with what its wildcards may stand for, of the hidden names that need care.
+
+    Those of names that begin with a dot alone: others do not stand for hidden names.
+    """
+    parts = path.split("/")
+    for index, part in enumerate(parts):
+        if part.startswith((".", "[.")) and not _WILDCARDS.isdisjoint(part):
+            hidden = fnmatch.filter(_HIDDEN, part)
+            yield from ("/".join((*parts[:index], name, *parts[index + 1 :])) for name in hidden)
+
+
 def looks_like_credentials(path: PurePath) -> bool:
     """Whether the name of *path* says that it holds credentials."""
     return _tier_by_name(path) is Tier.CREDENTIAL
@@ -144,6 +157,19 @@ _CREDENTIAL_ENDS: Final = (
     ("/", "etc", "gshadow"),
     ("/", "etc", "shadow-"),
     ("/", "etc", "gshadow-"),
+)
+
+_WILDCARDS: Final = frozenset("*?[")
+_HIDDEN: Final = sorted(
+    name
+    for name in (
+        *_CREDENTIAL_FOLDERS,
+        *_CREDENTIAL_FILES,
+        *_SENSITIVE_FOLDERS,
+        *_SENSITIVE_FILES,
+        *(".env", ".agents"),
+    )
+    if name.startswith(".")
 )
 
 _PROTECTED_RUNS: Final = ((".agents", "skills"),)

@@ -7,18 +7,24 @@ command mean is `core.shell_words`.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from op_jupyter.core.danger import CodeReading, Danger, Touch, read_code
-from op_jupyter.core.shell_words import (
+from op_jupyter.core.paths import hidden_names
+from op_jupyter.core.shell_programs import (
+    BUILT_COMMAND,
     FED,
     UNKNOWN,
     UNREADABLE,
+)
+from op_jupyter.core.shell_words import (
     CommandReading,
+    assigned,
     is_fed,
-    option_text,
+    python_code,
     read_argv,
 )
 
@@ -30,7 +36,13 @@ _NESTING: Final = 8
 """How many layers of commands inside texts are followed."""
 _DEEPEST: Final = 200
 """How deep the tree of one command is followed."""
-_LONGEST: Final = 200_000
+_LONGEST: Final = 100_000
+_MOST_COMMANDS: Final = 2_000
+"""Longer scripts, and such of more commands, are not looked at: it would take seconds."""
+_MOST_WORDS: Final = 5_000
+"""The same of a command of more words."""
+_MOST_NAMES: Final = 32
+"""So many names that one word with braces stands for are looked at."""
 
 
 def read_script(script: str) -> CodeReading:
@@ -69,8 +81,10 @@ class _Script:
         if self._depth > _NESTING or len(self._source) > _LONGEST:
             return CodeReading((Danger(1, TOO_DEEP),))
         root = _parser().parse(self._source).root_node
-        if root.has_error:
+        if root.has_error or _SPLIT_WORD.search(self._source):
             self._dangers[Danger(1, UNREADABLE)] = None
+        if sum(node.type == "command" for node in _descendants(root)) > _MOST_COMMANDS:
+            return CodeReading((Danger(1, TOO_DEEP),))
         self._values = self._constants(root)
         self._walk(root)
         by_line = sorted(self._dangers, key=lambda danger: danger.line)
@@ -87,6 +101,11 @@ class _Script:
                 self._command(node)
             elif node.type == "file_redirect":
                 self._redirect(node)
+            elif node.type == "variable_assignment":
+                self._assignment(node)
+            elif node.type in _UNPARSED and _runs_inside(self._raw(node)):
+                # What the grammar does not take apart there, and bash does.
+                self._dangers[Danger(_line(node), BUILT_COMMAND)] = None
             # In order of the text: what `cd` does counts for what follows it.
             waiting += [(child, depth + 1) for child in reversed(node.named_children)]
 
@@ -94,14 +113,25 @@ class _Script:
 
     def _command(self, node: Node) -> None:
         words = list(self._words(node))
+        if len(words) > _MOST_WORDS:
+            self._dangers[Danger(_line(node), TOO_DEEP)] = None
+            return
         reading = read_argv(words, self._inner)
         self._note(_line(node), reading)
-        if is_fed(words) and _has_input(node):
+        always = words[:1] in (["source"], ["."]) or "xargs" in words[:1]
+        if is_fed(words) and (always or _has_input(node)):
             self._dangers[Danger(_line(node), FED)] = None
-        if words and words[0].rsplit("/", 1)[-1].startswith("python"):
-            self._python(_line(node), option_text(words[1:], "c"))
-        if words[:1] in (["cd"], ["pushd"]) and len(words) > 1:
-            self._folders.append(words[1])
+        self._python(_line(node), python_code(words))
+        if words[:1] in (["cd"], ["pushd"]):
+            plain = [word for word in words[1:] if not word.startswith("-")]
+            self._folders.append(plain[0] if plain else "~")
+        if words and words[0] in _ARITHMETIC and any("$(" in word for word in words):
+            self._dangers[Danger(_line(node), BUILT_COMMAND)] = None
+
+    def _assignment(self, node: Node) -> None:
+        name, value = (node.child_by_field_name(field) for field in ("name", "value"))
+        if name is not None and value is not None:
+            self._note(_line(node), assigned(self._raw(name), self._text(value), self._inner))
 
     def _inner(self, command: str) -> CommandReading:
         return _flat(_Script(command, self._depth + 1).read())
@@ -140,13 +170,16 @@ class _Script:
 
     def _places(self, path: str) -> Iterator[str]:
         """Where *path* may be, given the ``cd`` before it; a subshell's counts as well."""
-        if not path or UNKNOWN in path or path in _NOWHERE or len(path) > 4096 or "\n" in path:
-            return
-        yield path
-        if not path.startswith(("/", "~", "$HOME", "${HOME}")):
-            yield from (
-                posixpath.join(folder, path) for folder in self._folders if UNKNOWN not in folder
-            )
+        for name in _expanded(path):
+            known, unknown, _ = name.partition(UNKNOWN)
+            # Of a name that is not all known, the folder that it surely is in.
+            place = known[: known.rfind("/") + 1] if unknown else name
+            if not place or place in _NOWHERE or len(place) > 4096 or "\n" in place:
+                continue
+            yield place
+            if not place.startswith(("/", "~", "$HOME", "${HOME}")):
+                known_folders = (folder for folder in self._folders if UNKNOWN not in folder)
+                yield from (posixpath.join(folder, place) for folder in known_folders)
 
     # -- words
 
@@ -161,6 +194,8 @@ class _Script:
         """Variables that are given one text in the whole script."""
         values: dict[str, str] = {}
         for node in _descendants(root):
+            for other in self._set_otherwise(node):
+                values[other] = UNKNOWN
             if node.type != "variable_assignment":
                 continue
             name, value = (node.child_by_field_name(field) for field in ("name", "value"))
@@ -169,6 +204,20 @@ class _Script:
                 text = "" if value is None else self._text(value)
                 values[key] = text if values.get(key, text) == text else UNKNOWN
         return values
+
+    def _set_otherwise(self, node: Node) -> Iterator[str]:
+        """Variables whose value does not stand there: of loops, of `read` and the like."""
+        if node.type in ("for_statement", "select_statement"):
+            yield from (self._raw(c) for c in node.children_by_field_name("variable"))
+        elif node.type == "expansion" and "=" in self._raw(node):
+            yield from (self._raw(c) for c in node.named_children if c.type == "variable_name")
+        elif node.type == "command":
+            words = [self._raw(child) for child in node.named_children]
+            if words[:1] and words[0] in _SETTERS:
+                yield from (word for word in words[1:] if word.isidentifier())
+        elif node.type == "declaration_command" and "-n" in self._raw(node).split():
+            found = _descendants(node)
+            yield from (self._raw(child) for child in found if child.type == "variable_name")
 
     def _text(self, node: Node) -> str:
         """The text that *node* stands for; what is only known when it runs is `UNKNOWN`."""
@@ -215,6 +264,37 @@ _NO_WORDS: Final = frozenset(
     {"variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect", "comment"}
 )
 _NOWHERE: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "-"})
+
+
+_SETTERS: Final = frozenset(
+    {"read", "mapfile", "readarray", "printf", "getopts", "unset", "let", "eval", "source", "."}
+)
+_ARITHMETIC: Final = frozenset({"let", "test", "[", "unset", "read", "printf", "mapfile"})
+"""Builtins that evaluate what is inside the brackets of a name that they are given."""
+_UNPARSED: Final = frozenset({"heredoc_body", "expansion", "test_command"})
+_SPLIT_WORD: Final = re.compile(rb"[^\s\\;&|()'\"]\\\n[^\s]")
+"""A word that goes on in the next line, which the grammar takes for two."""
+
+
+def _runs_inside(text: str) -> bool:
+    return "`" in text or re.search(r"'[^']*\$\([^']*'", text) is not None
+
+
+def _expanded(path: str) -> Iterator[str]:
+    """*path*, its braces taken apart, and what is hidden that its wildcards may stand for."""
+    names = [path]
+    while names and len(names) <= _MOST_NAMES:
+        name = names.pop()
+        found = _BRACES.search(name)
+        if found is not None:
+            parts = found[1].split(",")
+            names += [f"{name[: found.start()]}{p}{name[found.end() :]}" for p in parts]
+            continue
+        yield name
+        yield from hidden_names(name)
+
+
+_BRACES: Final = re.compile(r"(?<!\$)\{([^{}]*,[^{}]*)\}")
 
 
 def _has_input(command: Node) -> bool:

@@ -17,7 +17,13 @@ from op_jupyter.core.danger import (
     UNREADABLE_CODE,
     read_code,
 )
-from op_jupyter.core.shell_words import BUILT_COMMAND, UNREADABLE, read_command
+from op_jupyter.core.shell_programs import (
+    BUILT_COMMAND,
+    UNREADABLE,
+)
+from op_jupyter.core.shell_words import (
+    read_command,
+)
 
 
 def dangers(code: str) -> list[tuple[int, str]]:
