@@ -23,6 +23,7 @@ from op_jupyter.store.cassette_merge import merged
 from op_jupyter.store.cassette_use import VARIABLE as LOG
 from op_jupyter.store.cassette_use import read_log
 from op_jupyter.store.cassettes import FileCassette
+from op_jupyter.store.whole_file import write_whole
 from op_jupyter.views.cassettes import details, overview, summary, unused
 from op_jupyter.views.text import count
 
@@ -196,7 +197,7 @@ def _put_back_on_failure(notebook: Path) -> Iterator[None]:
             path.unlink()
         for path, content in before.items():
             if path.read_bytes() != content:
-                path.write_bytes(content)
+                write_whole(path, content)
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.output import print_json
 from op_jupyter.cli.usage import BadCommandLine
 from op_jupyter.errors import ConfigurationError
+from op_jupyter.store.whole_file import write_whole
 from op_jupyter.views.text import count, visible
 
 FORMATS: Final = ("md", "html", "json", "ipynb")
@@ -41,10 +41,7 @@ def export_session(
         return
     try:
         # For its owner alone: a session may hold what nobody else should read.
-        with open(
-            os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.write(text)
+        write_whole(output, text.encode("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{output} cannot be written: {error}") from error
     print(output)

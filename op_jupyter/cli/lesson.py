@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import op_jupyter
 from op_jupyter.errors import ConfigurationError
+from op_jupyter.store.whole_file import write_whole
 
 TOOL: Final = "column_stat"
 _NAME: Final = "quickstart.ipynb"
@@ -79,7 +80,8 @@ def prepare_lesson(folder: Path, csv: Path | None = None, *, keep: bool = False)
         if data.resolve() != (folder / "data" / data.name).resolve():
             shutil.copyfile(data, folder / "data" / data.name)
         if not (keep and path.exists()):
-            path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+            write_whole(path, text.encode("utf-8"), mode=0o644)
     except OSError as error:
         raise ConfigurationError(f"the demo cannot be written to {folder}: {error}") from error
     return Lesson(folder, name, code_cells(notebook))

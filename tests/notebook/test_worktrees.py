@@ -97,7 +97,7 @@ def test_code_runs_in_the_worktree_and_leaves_the_notebook_where_it_was(
 ) -> None:
     code = (
         "import os, pathlib; where = os.getcwd()\n"
-        "pathlib.Path('new.txt').write_text(kept); os.chdir('/')"
+        "pathlib.Path('new.txt').write_text(kept); os.mkdir('deep'); os.chdir('deep')"
     )
     shell.value("kept = 'from the notebook'\n%agent allow python")
     model.answers(reply(call("python", {"code": code})), reply("done"))

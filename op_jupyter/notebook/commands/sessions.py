@@ -14,6 +14,7 @@ from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.store.base import SearchHit, SessionInfo
+from op_jupyter.store.whole_file import write_whole
 from op_jupyter.views.text import count, one_line, visible
 
 
@@ -130,9 +131,7 @@ def export(notebook: Notebook, args: argparse.Namespace) -> Said:
         tell=notes.append,
     )
     try:
-        with path.open("x", encoding="utf-8") as file:  # never in the place of something else
-            path.chmod(0o600)
-            file.write(text)
+        write_whole(path, text.encode("utf-8"), replace=False)
     except OSError as error:
         raise UsageError(f"{args.file} cannot be written: {error.strerror}") from error
     return Said("\n".join([f"Written: {args.file}", *(f"note: {note}" for note in notes)]))
