@@ -154,10 +154,14 @@ def _written_by_tar(arguments: Sequence[str]) -> Iterator[str]:
 def _written_by_git(arguments: Sequence[str]) -> Iterator[str]:
     """``git clone``, ``init`` and ``-C`` go elsewhere, and some have an output."""
     command, rest = git_command(arguments)
-    yield from _outputs(arguments, ("-C", "--git-dir", "--work-tree"))
+    if command not in _READING_GIT:
+        yield from _outputs(arguments, ("-C", "--git-dir", "--work-tree"))
     yield from _outputs(rest, ("-o", "--output", "--output-directory"))
     if command in ("clone", "init", "worktree", "bundle"):
         yield from (word for word in rest[-1:] if ":" not in word and not word.startswith("-"))
+
+
+_READING_GIT: Final = frozenset({"status", "log", "diff", "show", "blame", "grep", "ls-files"})
 
 
 def _named_folders(arguments: Sequence[str]) -> list[str]:
@@ -219,11 +223,11 @@ def _shell_script(arguments: Sequence[str], read: ReadCommand) -> CommandReading
 
 def _executed_by_parallel(arguments: Sequence[str], read: ReadCommand) -> list[CommandReading]:
     marks = [i for i, word in enumerate(arguments) if word.startswith((":::", "::::"))]
-    command = _after_options(arguments[: marks[0]] if marks else arguments, _WRAPPERS["parallel"])
-    given = arguments[marks[0] + 1 :] if marks else ()
-    return (
-        [_read_text(" ".join(command), read)] if command else [_read_text(w, read) for w in given]
-    )
+    before = arguments[: marks[0]] if marks else arguments
+    command = _after_options(before, _WRAPPERS["parallel"])
+    texts = [" ".join(command)] if command else arguments[marks[0] + 1 :] if marks else []
+    many = [CommandReading((BUILT_COMMAND,))] if len(texts) > _MOST_INNER else []
+    return [*many, *(_read_text(text, read) for text in texts[:_MOST_INNER])]
 
 
 def _read_text(command: str, read: ReadCommand) -> CommandReading:

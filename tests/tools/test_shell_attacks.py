@@ -69,6 +69,7 @@ HIDDEN = {
         fdfind . --exec rm
         parallel 'rm {}' ::: a
         parallel ::: 'rm a'
+        parallel ::: 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 'rm a'
         env --split-string='rm x'
         env -S'rm x'
         script -qc 'rm x' /dev/null
@@ -145,6 +146,7 @@ HIDDEN = {
         git update-ref -d x
         git grep -O'rm x' y
         git archive -o /etc/x HEAD
+        git -C /etc commit -am x
         GIT_SSH_COMMAND='rm x' git fetch
         export PAGER='rm x'; git log
         env PAGER='rm x' git log
@@ -198,7 +200,7 @@ ORDINARY = r"""
     git status && git add -A && git commit -m 'remove x' && git push && git log --oneline -3
     git checkout main; git checkout -b topic; git switch -c x; git stash; git diff HEAD~1 -- a.py
     git -c user.name=x commit -m y; git config --get user.name; git branch -a; git tag v1
-    git reset HEAD a.py; git restore --staged a.py; git clone https://example.org/x.git
+    git -C ../lib log -3; git reset HEAD a.py; git restore --staged a.py; git clone https://example.org/x.git
     python script.py --out results; python -m pytest -q tests; python3 -c 'print(1 + 1)'
     pip install -r requirements.txt; uv run pytest; make test -j4; npm install; npm run build
     awk '{print $1}' a.txt; awk -F, '$3 > 5 {print $2}' a.csv; sed -n '1,5p' a; sed 's/a/b/g' a
