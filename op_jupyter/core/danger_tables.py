@@ -213,7 +213,6 @@ OPENERS: Final = frozenset(
         *("netCDF4.Dataset", "zarr.open", "rasterio.open", "fsspec.open"),
     }
 )
-WRITING_FLAGS: Final = frozenset({"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"})
 HARMLESS_TARGETS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
