@@ -8,15 +8,23 @@ is noted, and raised by `Interrupts.check` where the wait is whole.  Code that i
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import sleep
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Wanted: TypeAlias = "Callable[[], bool]"
+
+_TAKES_A_LOCK: Final = threading.Condition.__enter__.__code__
+"""Raised in there once the lock is taken, an interrupt would leave it locked: nothing has been
+entered yet that could be left.  ``print(flush=True)`` in a kernel comes through there, and the
+thread that sends all output would wait for that lock for ever."""
+_MOMENT_SECONDS: Final = 0.01
 
 
 class Interrupts:
@@ -28,6 +36,7 @@ class Interrupts:
         self._previous: Any = None
         self._noted = False
         self._raise_at_once = False
+        self._calls = 0
         self._kicks: deque[Wanted] = deque()
         self._kicked: list[Wanted] = []
 
@@ -72,6 +81,7 @@ class Interrupts:
     def call(self, function: Callable[[], T]) -> T:
         """Call *function*, in which an interrupt is raised at once."""
         outer = self._raise_at_once
+        self._calls += 1
         try:
             self._raise_at_once = True
             self.check()
@@ -89,7 +99,7 @@ class Interrupts:
         if main is not None:
             signal.pthread_kill(main, signal.SIGINT)
 
-    def _arrive(self, _number: int, _frame: FrameType | None) -> None:
+    def _arrive(self, _number: int, frame: FrameType | None) -> None:
         if self._kicks:
             wanted = self._kicks.popleft()
             if not wanted():
@@ -99,5 +109,17 @@ class Interrupts:
         else:
             self._noted = True
         self._wake()
-        if self._raise_at_once:
+        if not self._raise_at_once:
+            return
+        if frame is None or frame.f_code is not _TAKES_A_LOCK:
             raise KeyboardInterrupt
+        # Not by a class of `threading`: its conditions are what must not be touched here.
+        _thread.start_new_thread(self._kick_in_a_moment, (self._calls,))
+
+    def _kick_in_a_moment(self, number: int) -> None:
+        def wanted() -> bool:
+            return self._raise_at_once and self._calls == number
+
+        sleep(_MOMENT_SECONDS)
+        if wanted():
+            self.kick(wanted)

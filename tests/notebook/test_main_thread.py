@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -109,6 +110,39 @@ def test_stop_during_a_job_interrupts_it_and_cancels_the_work(lent: LentThread) 
     with pytest.raises(KeyboardInterrupt):
         wait(lent, submit(work))
     assert seen == ["interrupted"]
+
+
+class PressesStop:
+    """A lock that was just taken when somebody pressed the stop button."""
+
+    def __init__(self) -> None:
+        self.held = True
+        self.acquire = self.__enter__ = partial(signal.raise_signal, signal.SIGINT)
+
+    def release(self) -> None:
+        self.held = False
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def test_a_stop_leaves_no_lock_behind_that_was_just_taken(lent: LentThread) -> None:
+    lock = PressesStop()
+    steps: list[str] = []
+
+    def take() -> None:
+        with threading.Condition(lock):  # type: ignore[arg-type]
+            steps.append("inside")
+        threading.Event().wait(60)
+        steps.append("not stopped")
+
+    async def work() -> None:
+        await lent.run(take)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait(lent, submit(work))
+    assert not lock.held
+    assert steps == ["inside"]
 
 
 def test_code_that_swallows_the_interrupt_still_stops(lent: LentThread) -> None:
