@@ -154,18 +154,23 @@ class Notebook:
     def _open_known(self, session_id: str) -> SessionHandle:
         if not self.store.exists(check_session_id(session_id)):
             raise self.unknown(session_id)
-        with _kept_open(open_handle(session_id, store=self.store)) as handle:
+        handle = open_handle(session_id, store=self.store)
+        with ExitStack() as on_error:
+            on_error.callback(close_handle, handle)
             self.host(handle.agent)
             meta = handle.agent.dag.meta
             restarts, key = int(meta.get("restarts", 0)) + 1, notebook_id(self.shell).key
             handle.agent.recorder.set_meta(restarts=restarts, notebook=key)
+            on_error.pop_all()
         self.restarts = restarts
         return handle
 
     def _hosted(self, handle: SessionHandle) -> SessionHandle:
         """*handle*, with what this notebook lends to calls outside of ``%%agent`` cells."""
-        with _kept_open(handle):
+        with ExitStack() as on_error:
+            on_error.callback(close_handle, handle)
             self.host(handle.agent)
+            on_error.pop_all()
         return handle
 
     def host(self, session: AgentSession) -> None:
@@ -392,16 +397,6 @@ class Notebook:
         handle, self._handle = self._handle, None
         if handle is not None:
             close_handle(handle)
-
-
-@contextmanager
-def _kept_open(handle: SessionHandle) -> Iterator[SessionHandle]:
-    """*handle*, let go again when what is done with it fails."""
-    try:
-        yield handle
-    except BaseException:
-        close_handle(handle)
-        raise
 
 
 class _CallAsker:
