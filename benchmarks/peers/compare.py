@@ -221,15 +221,7 @@ def scenarios() -> list[Scenario]:
         Scenario("fork", "fork at the middle of 200 and go on", "ms", "fork", {"nodes": 200}),
         *_noop(50),
         *_noop(5_000),
-        Scenario(
-            "memory",
-            "memory a turn, over 100 turns",
-            "KB",
-            "memory",
-            {"warm": 20, "turns": 100, "seconds": 20},
-            value=lambda answer: answer["kb"],
-            reached="turns",
-        ),
+        _memory("memory", turns=100, seconds=20, most_rounds=99),
         Scenario(
             "fan-out",
             "200 calls of 20 ms over 4 workers, against the ideal",
@@ -250,16 +242,7 @@ def long_scenarios() -> list[Scenario]:
     return [
         *_append(10_000, seconds=30, most_rounds=2),
         *_append(100_000, seconds=60, most_rounds=1),
-        Scenario(
-            "memory-long",
-            "memory a turn, over 1,000 turns",
-            "KB",
-            "memory",
-            {"warm": 20, "turns": 1_000, "seconds": 60},
-            value=lambda answer: answer["kb"],
-            reached="turns",
-            most_rounds=1,
-        ),
+        _memory("memory-long", turns=1_000, seconds=60, most_rounds=1),
     ]
 
 
@@ -293,6 +276,19 @@ def _append(nodes: int, *, seconds: float, most_rounds: int) -> list[Scenario]:
             most_rounds=most_rounds,
         ),
     ]
+
+
+def _memory(key: str, *, turns: int, seconds: float, most_rounds: int) -> Scenario:
+    return Scenario(
+        key,
+        f"memory a turn, over {turns:,} turns",
+        "KB",
+        "memory",
+        {"warm": 20, "turns": turns, "seconds": seconds},
+        value=lambda answer: answer["kb"],
+        reached="turns",
+        most_rounds=most_rounds,
+    )
 
 
 def _noop(nodes: int) -> list[Scenario]:
