@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page
+from support.code_cells import write_notebook
 from support.jupyter_tree import tree_environment
 
 from op_jupyter.cli.jupyter_server import App, JupyterServer, running_server
@@ -47,23 +48,6 @@ def column_stat(column: str, statistic: str) -> str:
 '''
 QUESTION = "%%agent --tools column_stat\nWhat is the mean of body_mass_g?"
 FOLLOW_UP = "%%agent --tools column_stat\nAnd the maximum?"
-
-
-def write_notebook(path: Path, sources: Sequence[str]) -> None:
-    """A notebook of code cells that have not run."""
-    cells = [
-        {
-            "cell_type": "code",
-            "id": f"cell-{number}",
-            "metadata": {},
-            "execution_count": None,
-            "source": source,
-            "outputs": [],
-        }
-        for number, source in enumerate(sources)
-    ]
-    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
-    path.write_text(json.dumps(notebook))
 
 
 @contextmanager

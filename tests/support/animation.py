@@ -10,7 +10,6 @@ has none of; waiting for the model goes by faster.
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from playwright.sync_api import Locator, Page
 
 from op_jupyter.cli.jupyter_server import running_server
 from op_jupyter.cli.notebook_page import NotebookPage, running_browser
+from tests.support.code_cells import write_notebook
 from tests.support.jupyter_tree import ROOT, tree_environment
 
 WIDTH, HEIGHT = 980, 760
@@ -115,23 +115,6 @@ def changes(before: Image.Image, after: Image.Image) -> Image.Image | None:
     return Image.composite(after, before, mask) if mask.getbbox() else None
 
 
-def write_notebook(path: Path) -> None:
-    """The cells, of which the last is still empty."""
-    cells: list[dict[str, Any]] = [
-        {
-            "cell_type": "code",
-            "id": f"cell-{number}",
-            "metadata": {},
-            "execution_count": None,
-            "source": source,
-            "outputs": [],
-        }
-        for number, source in enumerate(CELLS)
-    ]
-    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
-    path.write_text(json.dumps(document), encoding="utf-8")
-
-
 def move_to(page: Page, target: Locator) -> None:
     """Move the mouse as a hand does."""
     box = target.bounding_box()
@@ -202,7 +185,7 @@ def main(path: str = "docs/images/demo.webp") -> None:
         folder.mkdir()
         data = ROOT / "notebooks" / "data" / "penguins.csv"
         (folder / "penguins.csv").write_bytes(data.read_bytes())
-        write_notebook(folder / "penguins.ipynb")
+        write_notebook(folder / "penguins.ipynb", CELLS)
         env = {
             "OPENPROGRAM_CONFIG": os.devnull,
             "OPENPROGRAM_HOME": str(home / "sessions"),
