@@ -90,9 +90,12 @@ class FileSystem:
 
     def sync_with_folders(self, fds: Sequence[int], folders: Iterable[str]) -> None:
         """Make files and the names in folders durable, all at once."""
+        if not (paths := list(folders)):  # as nearly always
+            self.sync(*fds)
+            return
         with ExitStack() as on_end:
             opened = list(fds)
-            for path in folders:
+            for path in paths:
                 fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
                 on_end.callback(self.close, fd)
                 opened.append(fd)

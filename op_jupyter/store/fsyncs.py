@@ -20,6 +20,9 @@ def fsync_all(fds: Sequence[int]) -> None:
     Raises:
         OSError: one of them failed; none is waited for any more.
     """
+    if len(fds) == 1:
+        os.fsync(fds[0])
+        return
     mine = list(fds[:1])
     others: list[Future[None]] = []
     for fd in fds[1:]:

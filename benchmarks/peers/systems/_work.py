@@ -149,23 +149,25 @@ class Service:
         import anthropic
 
         self._client, self._texts = anthropic.Anthropic(), Texts()
+        self._talk: list[Any] = []
 
     def __call__(self, messages: list[Any]) -> dict[str, str]:
         said = self._client.messages.create(model=MODEL, max_tokens=1000, messages=messages)
         return {"role": "assistant", "content": said.content[0].text}
 
     def bare(self, number: int) -> None:
-        """The request of a turn, without any system around it."""
-        self([{"role": "user", "content": self._texts.asked(number)}])
+        """The request of a turn, all earlier turns in it, without any system around it."""
+        self._talk.append({"role": "user", "content": self._texts.asked(number)})
+        self._talk.append(self(self._talk))
 
     def streamed(self, number: int) -> None:
         """The same, for systems that stream."""
-        asked = [{"role": "user", "content": self._texts.asked(number)}]
-        said = self._client.messages.create(
-            model=MODEL, max_tokens=1000, messages=asked, stream=True
+        self._talk.append({"role": "user", "content": self._texts.asked(number)})
+        events = self._client.messages.create(
+            model=MODEL, max_tokens=1000, messages=self._talk, stream=True
         )
-        for _ in said:
-            pass
+        said = "".join(e.delta.text for e in events if e.type == "content_block_delta")
+        self._talk.append({"role": "assistant", "content": said})
 
 
 @contextmanager

@@ -6,9 +6,12 @@ Durability: every record is written and fsynced before the call returns; a commi
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _sampling import Sampler, larger
 from _work import (
     MODEL,
     TURN,
@@ -113,6 +116,47 @@ class _Conversation:
 
 def turn(folder: str, turns: int) -> dict[str, Any]:
     return interleaved(Service().streamed, _Conversation(folder).turn, turns)
+
+
+def profile_turn(folder: str, turns: int, sessions: int) -> dict[str, Any]:
+    """Where the time of a turn goes, and that of the bare request beside it."""
+
+    def parts(asking: Callable[[int], Callable[[int], None]]) -> dict[str, Any]:
+        total: Counter[str] = Counter()
+        for number in range(sessions):
+            ask = asking(number)
+            ask(0)
+            with Sampler() as sampler:
+                for turn in range(1, turns + 1):
+                    ask(turn)
+            total.update(sampler.parts(turns * sessions))
+        return larger(dict(total.most_common()))
+
+    return {
+        "a turn": parts(lambda number: _Conversation(f"{folder}/{number}").turn),
+        "the bare request": parts(lambda _number: Service().streamed),
+    }
+
+
+def profile_append(folder: str, nodes: int, sessions: int) -> dict[str, Any]:
+    """Where the time of a node goes in a session of *nodes*, its making counted in."""
+    with Sampler(depth=2) as sampler:
+        for number in range(sessions):
+            written = _Nodes(f"{folder}/{number}")
+            written.fill(nodes)
+            written.session.close()
+    return {"a node": larger(sampler.parts(nodes * sessions))}
+
+
+def profile_load(folder: str, nodes: int, times: int) -> dict[str, Any]:
+    """Where the time goes when a session is opened."""
+    written = _Nodes(folder)
+    written.fill(nodes)
+    written.session.close()
+    with Sampler(depth=2) as sampler:
+        for _ in range(times):
+            assert len(list(written.store.load("s"))) == nodes
+    return {"opening it": larger(sampler.parts(times))}
 
 
 def talk(folder: str, turns: int) -> dict[str, Any]:
@@ -221,6 +265,9 @@ if __name__ == "__main__":
             "load": load,
             "size": size,
             "turn": turn,
+            "profile_append": profile_append,
+            "profile_load": profile_load,
+            "profile_turn": profile_turn,
             "talk": talk,
             "go_on": go_on,
             "fork": fork,

@@ -1,0 +1,121 @@
+"""Where the time of a call goes: all threads are looked at, about two thousand times a second.
+
+Looking counts what waits as well as what computes, and slows the call down by little, so that the
+parts can be compared with the whole; a profiler that is told of every call does neither.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import PurePath
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+EVERY: Final = 0.0005
+"""Seconds between two looks."""
+
+DISK: Final = "waiting for the disk"
+IDLE: Final = "waiting for the service, or for another thread"
+REST: Final = "Python's own library"
+
+_PACKAGES: Final = {
+    "git": "GitPython",
+    "gitdb": "GitPython",
+    "smmap": "GitPython",
+    **dict.fromkeys(
+        ("anthropic", "httpx", "httpcore", "h11", "anyio", "sniffio", "pydantic", "pydantic_core"),
+        "the provider's SDK and its HTTP client",
+    ),
+}
+_WAITING: Final = {
+    ("threading.py", "wait"),
+    ("threading.py", "_wait_for_tstate_lock"),
+    ("selectors.py", "select"),
+    ("thread.py", "_worker"),
+    ("sync.py", "read"),  # httpcore's socket
+}
+
+
+class Sampler:
+    """Looks at all other threads as long as its block runs.
+
+    Args:
+        depth: how far the names of op_jupyter's own modules go: 1 is ``op_jupyter.store``, 2
+            ``op_jupyter.store.disk``.
+    """
+
+    def __init__(self, depth: int = 1) -> None:
+        self._depth = depth
+        self._found: Counter[str] = Counter()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._seconds = 0.0
+        self._interval = sys.getswitchinterval()
+
+    def __enter__(self) -> Sampler:
+        sys.setswitchinterval(EVERY / 10)  # else a thread that computes is seen when it waits
+        self._began = time.perf_counter()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._seconds = time.perf_counter() - self._began
+        self._stopped.set()
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+
+    def parts(self, calls: int) -> dict[str, float]:
+        """Milliseconds of each of *calls* by where they went, the largest part first."""
+        looks = self._found.total()
+        each = self._seconds * 1e3 / calls / looks
+        return {where: count * each for where, count in self._found.most_common()}
+
+    def _look(self) -> None:
+        me = threading.get_ident()
+        while not self._stopped.wait(EVERY):
+            seen = [self._doing(f) for i, f in sys._current_frames().items() if i != me]
+            busy = [what for what in seen if what not in (None, DISK)]
+            self._found[(busy[-1] if busy else None) or (DISK if DISK in seen else IDLE)] += 1
+
+    def _doing(self, frame: FrameType) -> str | None:
+        """Whose code a thread is in; None: it waits for another."""
+        code = frame.f_code
+        at = (PurePath(code.co_filename).name, code.co_name)
+        if at in _WAITING:
+            return None
+        line = linecache.getline(code.co_filename, frame.f_lineno or 0)
+        if at == ("thread.py", "run") or "fsync(" in line:
+            return DISK  # helpers run nothing but `os.fsync`, which has no frame of its own
+        outer: FrameType | None = frame
+        while outer is not None:
+            named = self._named(outer.f_code.co_filename)
+            if named:
+                return named
+            outer = outer.f_back
+        return REST
+
+    def _named(self, file: str) -> str:
+        parts = PurePath(file).with_suffix("").parts
+        if "site-packages" in parts:
+            return _PACKAGES.get(parts[parts.index("site-packages") + 1], "")
+        if "op_jupyter" in parts[:-1]:
+            last = len(parts) - parts[::-1].index("op_jupyter")
+            return ".".join(("op_jupyter", *parts[last : last + self._depth]))
+        return ""
+
+
+def larger(parts: dict[str, float], least: float = 0.02) -> dict[str, Any]:
+    """*parts* with all that are less than the share *least* of the whole put together."""
+    whole = sum(parts.values())
+    kept = {where: ms for where, ms in parts.items() if ms >= least * whole}
+    rest = whole - sum(kept.values())
+    return {**kept, "smaller parts": rest} if rest else kept
