@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,6 +17,8 @@ import pytest
 from jupyter_server.extension.config import ExtensionConfigManager
 from jupyter_server.extension.manager import ExtensionPackage
 from jupyterlab_server.config import get_federated_extensions
+
+from op_jupyter import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTENSION = "data/share/jupyter/labextensions/op-jupyter-labextension"
@@ -115,6 +120,30 @@ def test_what_an_index_of_packages_checks_is_right(built_wheel: tuple[Path, str]
     assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout + done.stderr
 
 
+def test_a_package_index_shows_readme_without_anything_that_leads_nowhere_there(
+    built_wheel: tuple[Path, str],
+) -> None:
+    with ZipFile(built_wheel[0]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(wheel.read(name))
+    shown = str(metadata.get_payload())
+
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert re.findall(r"\]\((?!https?://)[^)]*\)|<!--", shown) == []
+    headings = re.findall(r"^## (.+)$", shown, re.MULTILINE)
+    assert headings[:2] == ["Install", "Five minutes"] and headings[-1] == "Documentation"
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert shown.lstrip().startswith(readme.partition("![")[0])
+    assert readme.count("|\n") - shown.count("|\n") == 4  # all tables but the one about a clone
+
+
+def test_changelog_package_and_project_have_the_same_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    released = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    extension = json.loads((ROOT / "labextension" / "package.json").read_text("utf-8"))
+    assert released[0] == project["version"] == __version__ == extension["version"]
+
+
 def test_jupyter_finds_both_extensions_where_the_wheel_puts_its_data(
     built_wheel: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -169,22 +198,43 @@ def alone(command: list[str | Path], folder: Path, path: str) -> str:
     return done.stdout
 
 
+def newer_pythons() -> Iterator[str]:
+    """Interpreters of this machine that are newer than this one, one of each version."""
+    installed = Path.home() / ".pyenv" / "versions"
+    for minor in range(sys.version_info.minor + 1, 20):
+        found = [shutil.which(f"python3.{minor}"), *installed.glob(f"3.{minor}.*/bin/python")]
+        for python in map(str, filter(None, found)):
+            if subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
+                yield python
+                break
+
+
+def name_of(python: str) -> str:
+    """What an interpreter is called in the name of a test."""
+    return Path(python).parts[-3]
+
+
+# A minute each: `make matrix` opens both pages with the newer ones, too.
+IN_PAGES = [sys.executable, *(newer_pythons() if "OPENPROGRAM_TEST_MATRIX" in os.environ else ())]
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("python", IN_PAGES, ids=name_of)
 def test_the_installed_wheel_runs_the_quickstart_in_both_front_ends_without_node(
-    built_wheel: tuple[Path, str], tmp_path: Path, no_node: str
+    built_wheel: tuple[Path, str], tmp_path: Path, no_node: str, python: str
 ) -> None:
     wheel = f"{built_wheel[0]}[lab]"
-    python = environment_of(tmp_path, sys.executable, wheel, "pandas", "playwright>=1.60,<2")
-    alone([python.with_name("op-jupyter"), "lessons"], tmp_path, no_node)
+    there = environment_of(tmp_path, python, wheel, "pandas", "playwright>=1.60,<2")
+    alone([there.with_name("op-jupyter"), "lessons"], tmp_path, no_node)
 
     usual = os.environ["PATH"]  # Chromium is a script, and needs more than git
-    driver = [python, "-I", DRIVER, tmp_path / "lessons", no_node]
+    driver = [there, "-I", DRIVER, tmp_path / "lessons", no_node]
     shown: dict[str, Any] = json.loads(alone(driver, tmp_path, usual))
 
-    assert Path(shown.pop("package")).is_relative_to(python.parents[1])
+    assert Path(shown.pop("package")).is_relative_to(there.parents[1])
     assert "/lab/" in shown["lab"]["address"] and "/notebooks/" in shown["notebook"]["address"]
     for front_end in shown.values():
         mean, maximum = front_end["answers"]
@@ -197,20 +247,9 @@ def test_the_installed_wheel_runs_the_quickstart_in_both_front_ends_without_node
         assert front_end["problems"] == []
 
 
-def newer_pythons() -> Iterator[str]:
-    """Interpreters of this machine that are newer than this one, one of each version."""
-    installed = Path.home() / ".pyenv" / "versions"
-    for minor in range(sys.version_info.minor + 1, 20):
-        found = [shutil.which(f"python3.{minor}"), *installed.glob(f"3.{minor}.*/bin/python")]
-        for python in map(str, filter(None, found)):
-            if subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
-                yield python
-                break
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("python", list(newer_pythons()), ids=lambda python: Path(python).parts[-3])
+@pytest.mark.parametrize("python", list(newer_pythons()), ids=name_of)
 def test_the_installed_wheel_plays_the_quickstart_on_newer_pythons(
     built_wheel: tuple[Path, str], tmp_path: Path, no_node: str, python: str
 ) -> None:

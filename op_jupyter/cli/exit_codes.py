@@ -34,11 +34,11 @@ class ExitCode(IntEnum):
 
 
 MEANING: Final[Mapping[ExitCode, str]] = {
-    ExitCode.OK: "It worked.",
-    ExitCode.FAILED: "It did not work; one line on stderr says why.",
+    ExitCode.OK: "Success.",
+    ExitCode.FAILED: "Failure; one line on stderr says why.",
     ExitCode.WRONG_USAGE: "The command line is wrong; nothing was done.",
-    ExitCode.NOT_FOUND: "There is no session, node or entry of the trash with that id.",
-    ExitCode.BUSY: "Another process holds the session, or a turn runs in it; try again later.",
+    ExitCode.NOT_FOUND: "No session, node or deleted session has that id.",
+    ExitCode.BUSY: "Another process holds the session, or a turn is running; try again later.",
     ExitCode.DAMAGED: "The session is damaged, or was written by a newer version.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C.",
 }

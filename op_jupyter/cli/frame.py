@@ -97,7 +97,7 @@ def parse(top: CommandParser, words: Sequence[str]) -> argparse.Namespace:
 # -- arguments that several commands have
 
 
-def add_json(parser: CommandParser, what: str = "as JSON, for programs") -> None:
+def add_json(parser: CommandParser, what: str = "print JSON, for programs") -> None:
     """The flag ``--json``: one JSON document on stdout, and errors as JSON on stderr."""
     parser.add_argument("--json", action="store_true", help=what)
 
@@ -110,7 +110,7 @@ def add_session(
     parser.add_argument(
         name,
         metavar="ID",
-        help="the session's id, or as much of its beginning as is unique",
+        help="the session's id, or a unique beginning of it",
         **count,
     ).completer = completer  # type: ignore[attr-defined]  # where argcomplete looks for it
 

@@ -85,7 +85,7 @@ def parser() -> CommandParser:
     """The whole command line."""
     top = CommandParser(
         prog=PROGRAM,
-        description="Agents in Jupyter notebooks, and the sessions that they leave.",
+        description="Work with the sessions of agents in Jupyter notebooks.",
     )
     top.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = top.add_commands()
@@ -104,9 +104,9 @@ def _declare_running(commands: Commands) -> None:
     demo.add_argument(
         "--headless",
         action="store_true",
-        help="drive it in a headless browser instead, and write what came of it into a folder",
+        help="run it in a headless browser instead, and write the results to a folder",
     )
-    demo.add_argument("--csv", type=Path, metavar="PATH", help="ask about this file instead")
+    demo.add_argument("--csv", type=Path, metavar="PATH", help="ask about this CSV file instead")
     demo.add_argument(
         "--out",
         type=Path,
@@ -118,9 +118,9 @@ def _declare_running(commands: Commands) -> None:
     lessons = commands.add(
         "lessons",
         _lessons,
-        "copy the lessons into a folder, to run and to change them",
-        "They are notebooks that play without a model, from the recordings beside them. What is "
-        "in the folder already stays as it is.",
+        "copy the lessons to a folder",
+        "The lessons are notebooks that replay recorded model calls, without a model. Existing "
+        "files are kept.",
     )
     lessons.add_argument(
         "folder",
@@ -128,177 +128,180 @@ def _declare_running(commands: Commands) -> None:
         nargs="?",
         metavar="DIR",
         default=Path("lessons"),
-        help="where to (default: %(default)s)",
+        help="target folder (default: %(default)s)",
     )
 
-    run = commands.add("run", _run_function, "call a function of a file, in a session")
+    run = commands.add("run", _run_function, "call a function from a file")
     run.add_argument("target", metavar="FILE:FUNCTION", help="for example review.py:classify")
     run.add_argument(
         "--arg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an argument: text, or JSON for what is no text; once for each",
+        help="an argument; JSON, unless the parameter takes text; repeat for each argument",
     )
     run.add_argument(
         "--session",
         "--resume",
         metavar="ID",
-        help="the session to go on with (default: a new one, whose id is printed)",
+        help="the session to continue (default: a new one, whose id is printed)",
     ).completer = _session_ids  # type: ignore[attr-defined]  # where argcomplete looks for it
 
     resume = commands.add(
         "resume",
         _resume,
-        "go on with a session here, by one prompt or in a conversation",
-        "The answer is streamed, and questions for permission are asked in the terminal; without "
-        "one, what has to ask is denied. Ctrl-C stops the turn; what it did is kept.",
+        "continue a session in the terminal",
+        "The answer is streamed, and approvals are asked in the terminal. Where there is no "
+        "terminal, calls that need approval are denied. Ctrl-C stops the turn and keeps what it "
+        "did.",
     )
     add_session(resume, _session_ids)
-    resume.add_argument("prompt", nargs="?", metavar="PROMPT", help="the only one (default: ask)")
-    resume.add_argument("--shell", action="store_true", help="offer the shell to these turns")
-    add_json(resume, "the attempt and the reply as JSON, in place of the stream")
+    resume.add_argument("prompt", nargs="?", metavar="PROMPT", help="run just this turn")
+    resume.add_argument("--shell", action="store_true", help="enable the shell tool")
+    add_json(resume, "print the attempt and the reply as JSON instead of streaming")
 
 
 def _declare_reading(commands: Commands) -> None:
     sessions = commands.add("sessions", _sessions, "list the stored sessions, newest first")
     sessions.add_argument(
-        "--limit", type=positive, metavar="N", default=None, help="how many (default: all)"
+        "--limit", type=positive, metavar="N", default=None, help="list at most N (default: all)"
     )
     sessions.add_argument(
-        "--all", action="store_true", help="archived ones and those of sub-agents, too"
+        "--all", action="store_true", help="include archived sessions and those of sub-agents"
     )
     add_json(sessions)
 
     search = commands.add(
         "search",
         _search,
-        "find messages and titles in all sessions",
-        "A result holds every word; a word of three letters or more also stands for longer ones.",
+        "search the messages and titles of all sessions",
+        "A result contains every word. A word of three or more letters also matches longer words "
+        "that start with it.",
     )
-    search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
+    search.add_argument("text", nargs="+", metavar="TEXT", help="words to search for")
     search.add_argument(
-        "--limit", type=positive, metavar="N", default=20, help="how many (default: %(default)s)"
+        "--limit", type=positive, metavar="N", default=20, help="at most N (default: %(default)s)"
     )
     add_json(search)
 
-    show = commands.add("show", _show, "show a session, a node of it, or its prompts")
+    show = commands.add("show", _show, "show a session, one of its nodes, or its prompts")
     add_session(show, _session_ids)
-    show.add_argument("--node", metavar="NODE", help="only this node, in full")
+    show.add_argument("--node", metavar="NODE", help="show this node in full")
     show.add_argument(
         "--prompt",
         action="store_true",
-        help="what the model was sent: by that node, or by every model call",
+        help="show what the model was sent, by that node or by every model call",
     )
-    add_json(show, "its messages and attempts, as JSON")
+    add_json(show, "print its messages and attempts as JSON")
 
 
 def _declare_keeping(commands: Commands) -> None:
     doctor = commands.add(
         "doctor",
         _doctor,
-        "say what is wrong with a session, or with this installation",
-        "Without an id it looks at the installation, and briefly at every session. It changes "
-        "nothing unless it is told to repair.",
+        "check a session or this installation",
+        "Without an id it checks the installation, and every session briefly. It changes nothing "
+        "without --repair.",
     )
     add_session(doctor, _session_ids, optional=True)
     doctor.add_argument(
-        "--repair", action="store_true", help="put right what can be; what is replaced is kept"
+        "--repair", action="store_true", help="repair what can be; what is replaced is kept"
     )
     doctor.add_argument(
         "--force",
         action="store_true",
-        help="with --repair: also when its last writer, on another machine, never let go",
+        help="with --repair: ignore a lock that another machine has left behind",
     )
     add_json(doctor)
 
     gc = commands.add(
-        "gc", _gc, "pack the git repository of a session, so that it takes less of the disk"
+        "gc", _gc, "pack the git repository of a session to save disk space"
     )
     add_session(gc, _session_ids, optional=True)
-    gc.add_argument("--all", action="store_true", help="of every session that nobody has open")
+    gc.add_argument("--all", action="store_true", help="pack every session that is not open")
 
     push = commands.add(
         "push",
         _push,
-        "send a session to another git repository",
-        "REMOTE is a folder of this disk, or an address of ssh. Where the session went on there "
-        "as well, what is here becomes a branch of its own there.",
+        "push a session to another git repository",
+        "REMOTE is a local folder or an ssh address. If the session has continued there as well, "
+        "the local line becomes a separate branch there.",
     )
     add_session(push, _session_ids)
     push.add_argument("remote", metavar="REMOTE", help="for example me@host:sessions.git")
     pull = commands.add(
         "pull",
         _pull,
-        "take a session, or all there are, from another git repository",
-        "Where a session went on here as well, what comes becomes a branch of its own here.",
+        "pull one session, or all, from another git repository",
+        "If a session has continued here as well, the remote line becomes a separate branch here.",
     )
-    pull.add_argument("remote", metavar="REMOTE", help="a folder of this disk, or an ssh address")
-    pull.add_argument("id", metavar="ID", nargs="?", help="the whole id (default: all there are)")
+    pull.add_argument("remote", metavar="REMOTE", help="a local folder or an ssh address")
+    pull.add_argument("id", metavar="ID", nargs="?", help="the full id (default: all sessions)")
 
     archive = commands.add(
         "archive",
         _archive,
-        "leave a session out of lists",
-        "It stays where it is, a search finds it, and `sessions --all` lists it.",
+        "hide a session from lists",
+        "It stays where it is; search finds it, and `sessions --all` lists it.",
     )
     add_session(archive, _session_ids)
-    archive.add_argument("--undo", action="store_true", help="list it again")
+    archive.add_argument("--undo", action="store_true", help="show it in lists again")
 
-    trash = commands.group("trash", "deleted sessions, which come back until they are purged")
-    add_json(trash.add("list", _trash_list, "list them, the newest first"))
-    add_session(trash.add("put", _trash_put, "delete a session"), _session_ids)
-    restore = trash.add("restore", _trash_restore, "bring a session back")
-    restore.add_argument("id", metavar="ID", help="its id, or a beginning of it that is unique")
-    purge = trash.add("purge", _trash_purge, "remove for good, by id or by age")
-    purge.add_argument("id", metavar="ID", nargs="?", help="the whole id of a deleted session")
+    trash = commands.group("trash", "deleted sessions, which can be restored until they are purged")
+    add_json(trash.add("list", _trash_list, "list deleted sessions, newest first"))
+    add_session(trash.add("put", _trash_put, "move a session to the trash"), _session_ids)
+    restore = trash.add("restore", _trash_restore, "restore a deleted session")
+    restore.add_argument("id", metavar="ID", help="its id, or a unique beginning of it")
+    purge = trash.add("purge", _trash_purge, "delete permanently, by id or by age")
+    purge.add_argument("id", metavar="ID", nargs="?", help="the full id of a deleted session")
     purge.add_argument(
         "--older-than",
         type=_age,
         metavar="AGE",
-        help="whatever was deleted so long ago: 30d, 12h; 0s is all of it",
+        help="everything deleted longer ago than this: 30d, 12h; 0s is everything",
     )
 
 
 def _declare_exchanging(commands: Commands) -> None:
-    export = commands.add("export", _export, "print a session as a document, or write it to a file")
+    export = commands.add("export", _export, "export a session as a document")
     add_session(export, _session_ids)
     export.add_argument(
         "--format",
         choices=("md", "html", "json", "ipynb"),
-        help="Markdown, a page, what import reads, a notebook (default: by FILE's ending, or md)",
+        help="Markdown, a web page, JSON for import, or a notebook (default: by FILE's suffix, or "
+        "md)",
     )
-    export.add_argument("--output", "-o", type=Path, metavar="FILE", help="write it there")
+    export.add_argument("--output", "-o", type=Path, metavar="FILE", help="write to this file")
     export.add_argument(
         "--whole",
         action="store_true",
-        help="JSON: with all that is kept of files, also beyond 16 MB",
+        help="JSON: include all stored file contents, even beyond 16 MB",
     )
 
     fork = commands.add(
         "fork",
         _fork,
-        "make a new session of all that is stored of another one",
-        "Whoever has the other one open goes on in it; nothing is changed there.",
+        "copy a session to a new one",
+        "This also works while another process has the session open; nothing is changed there.",
     )
     add_session(fork, _session_ids)
-    fork.add_argument("--id", dest="new", metavar="ID", help="the id of the new one (default: any)")
+    fork.add_argument("--id", dest="new", metavar="ID", help="id of the copy (default: generated)")
 
     import_ = commands.add(
         "import",
         _import,
-        "take in a session that was exported as JSON, or a session's folder",
-        "What it could allow is left out: rules, modes, tools. An id that is taken becomes a new "
-        "one.",
+        "import a session from a JSON export or a session's folder",
+        "Permissions are not imported: allow rules, modes, extra tools. If the id is taken, a new "
+        "one is generated.",
     )
-    import_.add_argument("path", type=Path, metavar="PATH", help="the document or the folder")
-    import_.add_argument("--id", metavar="ID", help="its id here (default: the one it had)")
+    import_.add_argument("path", type=Path, metavar="PATH", help="the JSON file or the folder")
+    import_.add_argument("--id", metavar="ID", help="its id here (default: unchanged)")
     add_json(import_)
 
 
 def _declare_cassettes(commands: Commands) -> None:
-    cassette = commands.group("cassette", "recorded model calls, which notebooks and tests play")
-    list_ = cassette.add("list", _cassette_list, "list cassettes, and how much is in each")
+    cassette = commands.group("cassette", "recorded model calls, replayed by notebooks and tests")
+    list_ = cassette.add("list", _cassette_list, "list cassettes and what they contain")
     list_.add_argument(
         "paths", type=Path, nargs="*", metavar="PATH", help="cassettes or folders (default: here)"
     )
@@ -306,41 +309,41 @@ def _declare_cassettes(commands: Commands) -> None:
     show.add_argument("path", type=Path, metavar="CASSETTE", help="the file")
     show.add_argument("--request", metavar="KEY", help="this request and its replies, in full")
     for name, command, summary in (
-        ("check", _cassette_check, "play notebooks, and say which recordings they do not use"),
-        ("prune", _cassette_prune, "play notebooks, and drop the recordings that they do not use"),
+        ("check", _cassette_check, "replay notebooks and list unused recordings"),
+        ("prune", _cassette_prune, "replay notebooks and remove unused recordings"),
     ):
         made = cassette.add(name, command, summary)
         made.add_argument(
             "paths", type=Path, nargs="+", metavar="PATH", help="the notebooks, or a cassette"
         )
         made.add_argument(
-            "--run", metavar="COMMAND", help="what plays the cassette, where no notebook does"
+            "--run", metavar="COMMAND", help="run this command instead of notebooks"
         )
     refresh = cassette.add(
         "refresh",
         _cassette_refresh,
-        "play notebooks, and save what they show now",
-        "For outputs that look different with another version, although the recording still fits.",
+        "replay notebooks and save their current outputs",
+        "Use it when outputs look different with a new version, although the recording still fits.",
     )
     refresh.add_argument(
-        "paths", type=Path, nargs="+", metavar="NOTEBOOK", help="the notebooks, in place"
+        "paths", type=Path, nargs="+", metavar="NOTEBOOK", help="the notebooks, changed in place"
     )
     merge = cassette.add(
         "merge",
         _cassette_merge,
-        "join two versions of a cassette, in place of the first",
-        "As git's driver for merges: `git config merge.cassette.driver "
+        "merge two versions of a cassette into the first",
+        "To use it as a git merge driver: `git config merge.cassette.driver "
         f"'{PROGRAM} cassette merge %A %B --base %O'`, and `*.cassette merge=cassette` in "
-        ".gitattributes. What both sides changed stays as in the first, and is named.",
+        ".gitattributes. What both sides changed stays as in the first, and is reported.",
     )
     merge.add_argument("ours", type=Path, metavar="OURS", help="the file that is changed")
     merge.add_argument("theirs", type=Path, metavar="THEIRS", help="the other version")
-    merge.add_argument("--base", type=Path, metavar="BASE", help="what both went on from")
+    merge.add_argument("--base", type=Path, metavar="BASE", help="their common ancestor")
     record = cassette.add(
         "record",
         _cassette_record,
-        "run a notebook live, and keep its outputs, model calls and decisions",
-        "Cards and questions are asked here. When a cell fails, everything stays as it was.",
+        "run a notebook live and record its outputs, model calls and decisions",
+        "Cards and questions are asked in the terminal. If a cell fails, nothing is changed.",
     )
     record.add_argument("path", type=Path, metavar="NOTEBOOK", help="the notebook")
     record.add_argument(
@@ -348,33 +351,32 @@ def _declare_cassettes(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="ANSWER",
-        help="answer a card: y, n, s for this session, or a sentence for the model, which denies; "
-        "once for each, in order",
+        help="answer a card: y, n, s (for this session), or a message that denies; repeat in order",
     )
-    record.add_argument("--yes", action="store_true", help="allow what (further) cards ask for")
+    record.add_argument("--yes", action="store_true", help="allow all (remaining) cards")
     record.add_argument(
         "--answer",
         action="append",
         default=[],
         metavar="TEXT",
-        help="answer a question of the program's; once for each, in order",
+        help="answer a question from the program; repeat in order",
     )
 
 
 def _declare_installing(commands: Commands) -> None:
     local = commands.group("local", "the tiny model that runs on this machine")
-    local.add("install", _local_install, "fetch the model's file")
+    local.add("install", _local_install, "download the model")
 
     kernel = commands.group("kernel", 'the kernel "Python 3 (OpenProgram)"')
-    install = kernel.add("install", _kernel_install, "make it known to Jupyter")
+    install = kernel.add("install", _kernel_install, "register the kernel with Jupyter")
     install.add_argument(
-        "--prefix", type=Path, metavar="DIR", help="environment to install into (default: yours)"
+        "--prefix", type=Path, metavar="DIR", help="environment to install into (default: your user)"
     )
 
     completion = commands.add(
         "completion",
         _completion,
-        "print what makes a shell complete these commands and ids",
+        "print the shell code that completes commands and session ids",
         f'For bash, put `eval "$({PROGRAM} completion bash)"` into ~/.bashrc; for zsh the same '
         f"with zsh into ~/.zshrc, after compinit; for fish, "
         f"`{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish`.",
@@ -383,13 +385,13 @@ def _declare_installing(commands: Commands) -> None:
 
 
 def _declare_help(commands: Commands) -> None:
-    help_ = commands.add("help", _help, "tell what there is, or all about one command")
+    help_ = commands.add("help", _help, "list all commands, or explain one")
     help_.add_argument(
         "words", nargs="*", metavar="COMMAND", help="for example: kernel install"
     ).completer = (  # type: ignore[attr-defined]  # where argcomplete looks for it
         lambda prefix, **_more: [name for name in commands.by_name if name.startswith(prefix)]
     )
-    help_.add_argument("--markdown", action="store_true", help="everything, as docs/cli.md has it")
+    help_.add_argument("--markdown", action="store_true", help="print docs/cli.md")
 
 
 # Each command imports what it needs: `op-jupyter --help` should not load a store or Jupyter.

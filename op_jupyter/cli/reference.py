@@ -38,17 +38,17 @@ def markdown(top: CommandParser) -> str:
     lines = [
         "# The command line",
         "",
-        f"`{top.prog}` works with stored sessions, runs functions and installs what is optional.",
-        f"`{top.prog} help COMMAND` says what stands here, and "
-        f"`{top.prog} completion SHELL` makes a shell complete commands and session ids.",
+        f"`{top.prog}` works with stored sessions, runs functions and installs optional parts.",
+        f"`{top.prog} help COMMAND` shows the same as this page, and "
+        f"`{top.prog} completion SHELL` sets up completion of commands and session ids.",
         "",
-        f"This page is made of the parsers: `{top.prog} help --markdown > docs/cli.md`.",
+        f"This page is generated from the parsers: `{top.prog} help --markdown > docs/cli.md`.",
         "",
         "## For scripts",
         "",
-        "With `--json` a command prints one JSON document to stdout; an error is then a JSON "
-        'document on stderr, `{"error": {"type", "message", "exit_code"}}`. Without it, '
-        "tables are drawn for terminals; into a pipe they are plain columns, and nothing is cut.",
+        "With `--json`, a command prints one JSON document to stdout; an error is a JSON document "
+        'on stderr, `{"error": {"type", "message", "exit_code"}}`. Without it, a terminal gets '
+        "tables, and a pipe gets plain columns in which nothing is cut off.",
         "",
         "| exit code | meaning |",
         "|---|---|",

@@ -13,6 +13,8 @@ from op_jupyter.core.visible import visible
 
 _CONTEXT_WORDS: Final = 6
 _MOST_LINES: Final = 24
+_CONTEXT_CHARS: Final = 60
+_SIGN_CHARS: Final = len("- ")
 _LONGEST_LINE: Final = 160
 _MOST_COMPARED: Final = 1_000
 """Lines in which moved ones are looked for; the time for that grows with their square."""
@@ -120,7 +122,20 @@ def _around_change(old: str, new: str) -> tuple[str, str]:
     a, b = old.split(" "), new.split(" ")
     start = _same_start(a, b)
     end = _same_start(a[start:][::-1], b[start:][::-1])
-    return _window(a, start, end), _window(b, start, end)
+    return _in_sight(_window(a, start, end), _window(b, start, end))
+
+
+def _in_sight(old: str, new: str) -> tuple[str, str]:
+    """Both lines, cut where their difference would lie beyond what is shown of a line.
+
+    A word is as long as its author likes: JSON and Chinese, for instance, know no spaces.
+    """
+    place = _same_start(old, new)
+    fit = max(len(old), len(new)) <= _LONGEST_LINE - _SIGN_CHARS
+    if fit or place <= _LONGEST_LINE // 2:
+        return old, new
+    begin = place - _CONTEXT_CHARS
+    return f"… {old[begin:]}", f"… {new[begin:]}"
 
 
 def _window(words: Sequence[str], start: int, end: int) -> str:

@@ -232,21 +232,20 @@ def agentic_function(
     system: str | None = None,
     max_depth: int = 5,
 ) -> Any:
-    """Record calls of a function, and tell its docstring to the model calls made inside it.
+    """Record calls of a function, and make its docstring the prompt of its model calls.
 
     Args:
-        fn: the function; plain or ``async``.  A method works as well, and so does what
-            ``@classmethod`` or ``@staticmethod`` made.
-        name: in the DAG and as a tool; default: the function's own.
-        expose: what others see of a call afterwards: ``io`` arguments and result, ``llm`` those
-            and its model calls, ``full`` its whole subtree, ``hidden`` nothing (no node).
-        render_range: ``{"callers": N, "subcalls": M}``: most entries of history before and
-            inside the call that its model calls are shown; None: no bound.
-        system: added to the system prompt of its model calls.
-        max_depth: how often it may be inside itself.
+        fn: the function, plain or ``async``; methods, class methods and static methods work, too.
+        name: the name in the graph and as a tool; default: the function's own.
+        expose: what other calls see of a call: ``io`` its arguments and result, ``llm`` also its
+            model calls, ``full`` everything it did, ``hidden`` nothing (and no node).
+        render_range: ``{"callers": N, "subcalls": M}``: how many entries of history from before
+            and from inside the call its model calls see at most; None: no limit.
+        system: text added to the system prompt of its model calls.
+        max_depth: the deepest recursion allowed.
 
     Raises:
-        ToolDefinitionError: a generator, or options that make no sense.
+        ToolDefinitionError: *fn* is a generator, or an option is invalid.
     """
     options: dict[str, Any] = {
         "name": name,

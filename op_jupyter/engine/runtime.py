@@ -78,13 +78,13 @@ class Runtime:
     """One conversation with one provider.
 
     Args:
-        call: any function ``fn(content, model=..., response_format=None) -> str``, sync or
-            async, that plays the provider; see `providers.callable`.
-        provider: a ready provider; give this or *call*.
-        model: asked unless a call names another; None: the provider's default.
-        max_retries: further attempts after the first one, from 0 up.
-        timeout: seconds for everything, sleeps included; None: no limit.
-        on_retry: told about each failed attempt that will be repeated.
+        call: a function ``fn(content, model=..., response_format=None) -> str``, sync or async,
+            used as the provider; see `providers.callable`.
+        provider: a provider; give this or *call*.
+        model: the model, unless a call names another; None: the provider's default.
+        max_retries: attempts after the first one, from 0 up.
+        timeout: total seconds for one call, retries and waits included; None: no limit.
+        on_retry: called after each failed attempt that will be repeated.
 
     Raises:
         ConfigurationError: neither or both of *call* and *provider* are given, one that is no
@@ -143,7 +143,7 @@ class Runtime:
         **options: Unpack[ExecOptions],
     ) -> Any: ...
     def exec(self, content: Content, **options: Unpack[AllExecOptions]) -> Any:
-        """Ask and wait; see `async_exec`.  An interrupt cancels, is recorded, and goes on."""
+        """Ask and wait; see `async_exec`.  An interrupt cancels the call and is recorded."""
         context.refuse_stray_thread()
         return settle(loop.run_sync(self._exec, content, **options))
 
@@ -167,24 +167,23 @@ class Runtime:
 
         Args:
             content: text, an image block, or a sequence of them.
-            tools: functions, agentic functions or `Tool` objects.  What the author of the
-                program passes here is allowed by that.
-            max_steps: most model calls; each may ask for tools.
-            model: instead of the runtime's.
+            tools: functions, agentic functions or `Tool` objects.  Tools that the program passes
+                here run without asking.
+            max_steps: the most model calls; each may ask for tools.
+            model: overrides the runtime's model.
             system: added to the system prompt, after the function's own.
-            timeout: seconds for each model call, retries and sleeps included.
-            max_retries: instead of the runtime's.
-            on_stream: called with each delta, on the background loop; has to be quick.
+            timeout: seconds for each model call, retries and waits included.
+            max_retries: overrides the runtime's.
+            on_stream: called with each delta, on the background loop; must be quick.
             response_format: a JSON Schema (dict), a pydantic model, or another type that
-                pydantic knows; what is returned is the checked value instead of the text.
-            choices: names and what they stand for; what is returned is the value that the model
-                chose, or the result of the function that it chose.
+                pydantic supports; returns the validated value instead of the text.
+            choices: maps names to values or functions; returns the value that the model chose,
+                or the result of the function that it chose.
 
         Raises:
             EmptyInput: nothing to ask.
             UsageError: *response_format* or *choices* cannot be used.
-            ReplyInvalid: the answer did not fit, nor did a second one after the model was told
-                what was wrong; attribute ``raw`` is that answer.
+            ReplyInvalid: neither the answer nor a corrected second one fits; ``raw`` is the text.
             RuntimeClosed: after `close`.
             ProviderError: the model could not be asked; every attempt is listed.
             TurnFailed: no answer after *max_steps*, a denied tool, a doom loop.

@@ -59,20 +59,20 @@ def close_handle(handle: SessionHandle) -> None:
 class session_context:  # noqa: N801 -- used like the functions of contextlib
     """Run a block in a session: ``with session_context() as handle:`` (or ``async with``).
 
-    Leaving never ends the session: pass its id again to go on.
+    Leaving the block does not end the session: pass its id again to continue it.
 
     Args:
-        session_id: the session to go on with; None: a new one.  An id that does not exist is
-            created under that id (``handle.created`` tells).
-        agent_id: kept with a new session.
+        session_id: the session to continue; None: a new one.  A session that does not exist is
+            created with this id (see ``handle.created``).
+        agent_id: stored with a new session.
         turn_id: a turn that all calls of the block belong to; None: each top-level call is a
             turn of its own.
-        runtime: what calls use when none is passed to them.
-        create_runtime_if_none: build the configured runtime otherwise.  With no provider
-            configured the block still runs; the first model call says what to configure.
-        store: where sessions live; None: the default store.
-        id_prefix: start of a new session's id.
-        source: ``notebook``, ``cli``, ``library``, ``subprocess`` or ``test``; kept with a new
+        runtime: used by calls that are given none.
+        create_runtime_if_none: otherwise, create the configured runtime.  If no provider is
+            configured, the block still runs; the first model call says what to configure.
+        store: where sessions are stored; None: the default store.
+        id_prefix: beginning of a new session's id.
+        source: ``notebook``, ``cli``, ``library``, ``subprocess`` or ``test``; stored with a new
             session.
 
     Raises:

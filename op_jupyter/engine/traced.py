@@ -76,13 +76,13 @@ def traced(
     fn: None = None, *, name: str | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def traced(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
-    """Record calls of a plain function in the graph: its arguments, its value, its end.
+    """Record calls of a plain function in the graph: arguments, result, and how they ended.
 
-    Nothing of it is told to a model.  Outside of any session it is the plain function.
+    Models do not see them.  Outside any session, the function just runs.
 
     Args:
-        fn: the function; plain or ``async``.
-        name: in the graph; default: the function's own.
+        fn: the function, plain or ``async``.
+        name: the name in the graph; default: the function's own.
 
     Raises:
         ToolDefinitionError: *fn* is a generator, or no function.

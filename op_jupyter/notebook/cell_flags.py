@@ -9,20 +9,20 @@ from op_jupyter.notebook.parsing import arguments, flag, names_list, positive, v
 @arguments(
     "%agent",  # the help's usage line adds the first %
     flag("--session", kind="session", metavar="ID", help="Run this cell in another session."),
-    flag("--fresh", action="store_true", help="Begin a new session with this cell."),
-    flag("--model", kind="model", metavar="M", help="Ask this model."),
-    flag("--provider", kind="provider", metavar="P", help="Ask this model service."),
+    flag("--fresh", action="store_true", help="Start a new session with this cell."),
+    flag("--model", kind="model", metavar="M", help="Use this model."),
+    flag("--provider", kind="provider", metavar="P", help="Use this provider."),
     flag(
         "--mode",
         choices=CHOICES["mode"],
-        help="What runs without asking, from now on in this session.",
+        help="Change the permission mode of the session: what runs without asking.",
     ),
     flag(
         "--tools",
         kind="tool",
         metavar="A,B",
         type=names_list,
-        help="Offer these tools alone, functions of the notebook among them; or none.",
+        help="Offer only these tools (functions of the notebook count as well), or none.",
     ),
     flag(
         "--skill",
@@ -30,7 +30,7 @@ from op_jupyter.notebook.parsing import arguments, flag, names_list, positive, v
         metavar="A,B",
         type=names_list,
         default=(),
-        help="Send these skills along, before the prompt.",
+        help="Send these skills along with the prompt.",
     ),
     flag(
         "--no-skill",
@@ -38,35 +38,35 @@ from op_jupyter.notebook.parsing import arguments, flag, names_list, positive, v
         metavar="A,B",
         type=names_list,
         default=(),
-        help="Do not tell the model of these skills in this turn.",
+        help="Hide these skills from the model for this turn.",
     ),
-    flag("--max-steps", metavar="N", type=positive, help="Most model calls of the turn."),
+    flag("--max-steps", metavar="N", type=positive, help="Make at most N model calls."),
     flag(
         "--budget",
         metavar="TOKENS",
         type=positive,
-        help="Most tokens of the turn, sent and received: no model call begins beyond them.",
+        help="Start no further model call after this many tokens, sent and received.",
     ),
-    flag("--replay", choices=CHOICES["replay"], help="Record model calls, or play them."),
-    flag("-o", "--output", metavar="VAR", type=variable_name, help="Keep the result under a name."),
+    flag("--replay", choices=CHOICES["replay"], help="Record model calls, or replay them."),
+    flag("-o", "--output", metavar="VAR", type=variable_name, help="Assign the result to VAR."),
     flag(
         "--worktree",
         kind="worktree",
         metavar="NAME",
         nargs="?",
         const="",
-        help="Work in a git worktree of the repository; one that is there, or a new one.",
+        help="Work in a git worktree of the repository: an existing or a new one.",
     ),
     flag(
         "--background",
         action="store_true",
-        help="Go on with the next cell; the value is a job to wait for, or to cancel.",
+        help="Return at once; the value is a job that you can wait for or cancel.",
     ),
-    flag("--quiet", action="store_true", help="Show nothing; return the result alone."),
+    flag("--quiet", action="store_true", help="Show nothing; only return the result."),
 )
 def agent_cell() -> None:
-    """Let the agent work on the cell below, which is the prompt, byte for byte.
+    """Run an agent turn. The cell body is the prompt, sent to the model as it is.
 
-    {{name}}, {{name.attribute}} and {{name["key"]}} stand for variables of the notebook.
+    {{name}}, {{name.attribute}} and {{name["key"]}} insert variables of the notebook.
     The value of the cell is the result; `str(result)` is the answer.
     """

@@ -22,28 +22,28 @@ class AgentMagics(Configurable):
     """
 
     provider = Unicode(
-        "", help="Model service: anthropic, local, … Empty: the configured one."
+        "", help="Provider: anthropic, local, … Empty: the configured one."
     ).tag(config=True)
-    model = Unicode("", help="Model to ask. Empty: the provider's default.").tag(config=True)
+    model = Unicode("", help="Model. Empty: the provider's default.").tag(config=True)
     runtime = Instance(
         Runtime,
         allow_none=True,
-        help="A Runtime of your own to ask; --provider still names another service.",
+        help="A Runtime of your own, used instead of a provider unless --provider is given.",
     ).tag(config=True)
-    home = Unicode("", help="Folder that sessions are kept in.").tag(config=True)
-    mode = Enum(("", *CHOICES["mode"]), "", help="Permission mode of a new session.").tag(
+    home = Unicode("", help="Folder for stored sessions.").tag(config=True)
+    mode = Enum(("", *CHOICES["mode"]), "", help="Permission mode of new sessions.").tag(
         config=True
     )
     replay = Enum(
-        ("", *CHOICES["replay"]), "", help="Record model calls, or play recorded ones."
+        ("", *CHOICES["replay"]), "", help="Record model calls, or replay them."
     ).tag(config=True)
-    cassette = Unicode("", help="File of recorded model calls. Empty: beside the notebook.").tag(
+    cassette = Unicode("", help="File for recorded model calls. Empty: beside the notebook.").tag(
         config=True
     )
     answer_timeout = Unicode(
-        "", help="Seconds until a card that nobody answers is a denial. Empty: it waits."
+        "", help="Seconds until an unanswered card is denied. Empty: it waits."
     ).tag(config=True)
-    session = Unicode("", help="Session to go on with when the extension is loaded.").tag(
+    session = Unicode("", help="Session to continue when the extension is loaded.").tag(
         config=True
     )
     resume = Enum(
@@ -54,21 +54,21 @@ class AgentMagics(Configurable):
     on_rerun = Enum(
         ("fork", "append", "replay"),
         "fork",
-        help="A cell that is run again takes the place of its earlier turn, follows it, or, "
-        "unchanged, shows what that turn said.",
+        help="When a cell runs again: fork (replace its earlier turn on a new branch), append, or "
+        "replay (show the earlier answer if the cell is unchanged).",
     ).tag(config=True)
-    workspace = Unicode("", help="Folder that the tools work in. Empty: the current one.").tag(
+    workspace = Unicode("", help="Folder that tools work in. Empty: the current one.").tag(
         config=True
     )
     tools = List(
-        Unicode(), help="Tools that are offered. Empty: python, inspect and the file tools."
+        Unicode(), help="Tools to offer. Empty: python, inspect and the file tools."
     ).tag(config=True)
     extra_tools = List(
-        Unicode(), help="Tools that are offered as well and have to be asked for: shell."
+        Unicode(), help="Optional tools to offer as well: shell, remember, recall."
     ).tag(config=True)
-    budget = Int(0, min=0, help="Most tokens of one turn. 0: any number.").tag(config=True)
-    max_steps = Int(MAX_MODEL_CALLS, min=1, help="Most model calls of one turn.").tag(config=True)
-    quiet = Bool(False, help="Show nothing of a turn; its result alone.").tag(config=True)
+    budget = Int(0, min=0, help="Token budget of a turn. 0: unlimited.").tag(config=True)
+    max_steps = Int(MAX_MODEL_CALLS, min=1, help="Most model calls of a turn.").tag(config=True)
+    quiet = Bool(False, help="Show nothing; only return results.").tag(config=True)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

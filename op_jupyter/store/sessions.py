@@ -172,9 +172,9 @@ class SessionStore:
     # -- other repositories
 
     def push(self, session_id: str, remote: str) -> Synced:
-        """Let the git repository *remote* (a path, or an address of ssh) have the session.
+        """Push the session to the git repository *remote* (a path or an ssh address).
 
-        Where the session went on there as well, what is here becomes a branch of its own there.
+        If the session has continued there as well, the line here becomes a new branch there.
 
         Raises:
             UsageError: *remote* is neither.
@@ -198,9 +198,9 @@ class SessionStore:
         return Synced(session_id, changes, tuple(notes))
 
     def pull(self, remote: str, session_id: str | None = None) -> Synced:
-        """Take a session from the git repository *remote* (a path, or an address of ssh).
+        """Pull a session from the git repository *remote* (a path or an ssh address).
 
-        Where it went on here as well, what comes from there becomes a branch of its own here.
+        If it has continued here as well, the line from there becomes a new branch here.
         Without *session_id*: the one whose clone *remote* is, if it is one.
 
         Raises:

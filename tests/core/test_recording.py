@@ -311,6 +311,21 @@ def test_a_difference_shows_the_changed_words_with_a_few_around_them():
     )
 
 
+def test_a_change_inside_of_one_enormous_word_is_shown():
+    """JSON and Chinese have no spaces between words."""
+    before, after = "山" * 300, "水" * 300
+    shown = difference(canonical(f"{before}一{after}"), canonical(f"{before}二{after}"))
+    assert "山一水" in shown and "山二水" in shown
+    assert len(shown) < 500
+
+    def tools(unit):
+        enum = [f"column_{i}" for i in range(40)] + [unit]
+        return (ToolSpec("stat", "One.", {"type": "object", "enum": enum, "title": "t" * 300}),)
+
+    shown = difference(canonical("a", tools=tools("grams")), canonical("a", tools=tools("pounds")))
+    assert "grams" in shown and "pounds" in shown
+
+
 def test_a_difference_names_where_it_is():
     old = canonical("a", system="Be brief.", tools=(ToolSpec("add", "Add.", {}),))
     new = canonical("a", system="Be long.")

@@ -33,6 +33,7 @@ from op_jupyter.core.recording import (
     reply_to_recording,
     request_key,
 )
+from op_jupyter.core.recording_diff import difference
 
 EXAMPLES = settings(max_examples=60)
 
@@ -167,7 +168,7 @@ def test_a_conversation_has_one_key_on_every_machine(written, one, other):
 
 @EXAMPLES
 @given(conversations, machines, st.data())
-def test_one_changed_word_anywhere_changes_the_key(written, machine, data):
+def test_one_changed_word_anywhere_changes_the_key_and_is_shown(written, machine, data):
     def changed(told):
         place = data.draw(st.integers(0, len(told) - 1), "word")
         return (*told[:place], told[place] + "s", *told[place + 1 :])
@@ -185,6 +186,11 @@ def test_one_changed_word_anywhere_changes_the_key(written, machine, data):
         step[place] = changed(step[place])
         other = replace(written, steps=(*written.steps[:-1], tuple(step)))
     assert key(written, machine) != key(other, machine)
+    lines = difference(
+        *(canonical_request(each.on(machine), machine.folders) for each in (written, other))
+    ).splitlines()
+    was, now = ({line[1:] for line in lines[2:] if line[0] == sign} for sign in "-+")
+    assert was and now and was != now  # and a person sees what it was
 
 
 @EXAMPLES

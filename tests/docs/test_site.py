@@ -14,6 +14,7 @@ from PIL import Image
 from op_jupyter import Runtime, agentic_function, llm, session_context
 from op_jupyter.engine.function import AgenticFunction
 from op_jupyter.store.memory import MemoryStore
+from tests.support.matrix import rows
 
 SPHINX = (sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going")
 
@@ -86,3 +87,24 @@ def test_the_agentic_functions_of_the_pages_can_be_called(page: str) -> None:
     called = next(value for value in names.values() if isinstance(value, AgenticFunction))
     with session_context(store=MemoryStore(), runtime=Runtime(call=lambda content: "Bern")):
         assert called("x") == "Bern"
+
+
+def test_the_modules_that_architecture_names_exist() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "op_jupyter"
+    rows = re.findall(r"^\| `([a-z/]+)/` \| (.+) \|$", page, re.MULTILINE)
+    named = [f"{folder}/{name}" for folder, text in rows for name in re.findall(r"`(\w+)`", text)]
+    layers = "|".join(folder for folder, _ in rows if "/" not in folder)
+    dotted = re.findall(rf"\b(?:{layers})(?:\.[a-z_]+)+", re.sub(r"\S+\.md", "", page))
+    assert len(named) > 100 and len(dotted) > 10
+    paths = [package / name.replace(".", "/") for name in (*named, *dotted)]
+    assert [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())] == []
+
+
+def test_the_table_of_front_ends_has_a_row_for_each_of_the_matrix_and_their_tests_exist() -> None:
+    page = (DOCS / "front-ends.md").read_text(encoding="utf-8")
+    for row in rows():
+        assert f"| {' | '.join(row.key)} | " in page
+        for test in row.tests:
+            file, _, function = test.partition("::")
+            assert f"def {function}" in (ROOT / file).read_text(encoding="utf-8")

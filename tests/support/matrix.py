@@ -30,6 +30,10 @@ LAB_EXTENSION = ("tests/browser/test_lab_extension.py", "tests/browser/test_save
 LESSONS = "tests/notebooks/test_in_jupyterlab.py"
 CLIENTS = "tests/kernel/test_clients.py"
 POLICY = f"{CLIENTS}::test_a_client_that_cannot_answer_gets_the_policy_and_one_final_display"
+WHEEL = (
+    "tests/test_packaging.py"
+    "::test_the_installed_wheel_runs_the_quickstart_in_both_front_ends_without_node"
+)
 NOT_RUN = "not run"
 ROW_SECONDS = 1800.0  # a row that takes longer hangs
 TOLD_CHARS = 6000  # of the output of a row that failed
@@ -74,9 +78,11 @@ def rows() -> Iterator[Row]:
         yield Row("jupyter_client", version, "main and subshell", "all of turns", tests, version)
     for name in ("nbclient", "papermill", "nbconvert"):
         yield Row(name, "newest", "none", "nobody can answer", (POLICY,), name)
-    console = f"{CLIENTS}::test_jupyter_console_asks_on_its_terminal_and_ctrl_c_stops"
+    console = f"{CLIENTS}::test_jupyter_console_completes_and_asks_on_its_terminal_and_ctrl_c_stops"
     yield Row("jupyter console", "newest", "none", "question, Ctrl-C", (console,))
     yield Row("IPython", "none", "none", "in a terminal", ("tests/notebook/test_terminal.py",))
+    both = "JupyterLab, Notebook 7"
+    yield Row(both, "newest", "as it comes", "installed wheel, every Python", (WHEEL,))
 
 
 def everything(app: str, shown: str, *, is_oldest: bool = False) -> Iterator[Row]:

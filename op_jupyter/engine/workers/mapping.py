@@ -36,18 +36,18 @@ class _Map:
         return_exceptions: bool = False,
         host: str = LOOPBACK,
     ) -> list[R]:
-        """``[fn(item) for item in items]``, run elsewhere and at once; values in order.
+        """``[fn(item) for item in items]``, in parallel in other processes; results in order.
 
-        Each call is recorded as if it had been made here, with all that it does.  When an item
-        fails, the others go on to their end.  An interrupt stops all.
+        Each call is recorded as if it had been made here, with everything it does.  If an item
+        fails, the others continue.  An interrupt stops all of them.
 
         Args:
             fn: an agentic function; a plain one is recorded as a `traced` step.
             items: one argument for each call.
             executor: where to run: a `WorkerPool`, or any `concurrent.futures.Executor`;
                 None: a pool of processes that ends with the map.
-            return_exceptions: put what an item raised in its place instead of raising.
-            host: the address of this machine that workers can reach, for questions and for
+            return_exceptions: return errors in place of values instead of raising `MapFailed`.
+            host: an address of this machine that workers can reach, for questions and for
                 stopping them; the default is enough for workers on this machine.
 
         Raises:
@@ -208,10 +208,10 @@ def submit(
     host: str = LOOPBACK,
     **kwargs: Any,
 ) -> Sent[R]:
-    """Have ``fn(*args, **kwargs)`` run elsewhere and go on; what is returned has its value.
+    """Run ``fn(*args, **kwargs)`` in another process, and return a future at once.
 
-    It is recorded as `agentic_map` does it, also when nobody waits for it, and is listed by
-    ``%agent jobs`` with the ``id`` of what is returned.  *executor* and *host* are as there.
+    The call is recorded like those of `agentic_map`, even if nobody waits for it, and
+    ``%agent jobs`` lists it under the future's ``id``.  *executor* and *host* are as there.
 
     Raises:
         NotPortable: something cannot be sent to a worker; nothing was run.

@@ -44,13 +44,13 @@ _START: Final = (
 class WorkerPool(Executor):
     """Runs functions in up to *workers* processes, which are started when they are needed.
 
-    A process that dies costs the one call that it ran, and is replaced.  Processes have the
-    environment and ``sys.path`` of the moment they start, and end with the pool; keep a pool
-    for many small maps, as a process takes about half a second to start.
+    If a process dies, only the call that it was running fails, and the process is replaced.
+    Processes get the environment and ``sys.path`` of the moment they start, and end with the
+    pool.  Reuse a pool for many small maps: a process takes about half a second to start.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        """*workers*: at least 1; None: as many as there are processors, at least 2, at most 8.
+        """*workers*: at least 1; None: one per processor, at least 2 and at most 8.
 
         Raises:
             UsageError: fewer than one, or no whole number.

@@ -55,7 +55,7 @@ def run_command(notebook: Notebook, typed: str) -> Said:
 
 @command(
     "help",
-    flag("--markdown", action="store_true", help="All of every command, as a page for reading."),
+    flag("--markdown", action="store_true", help="Print the whole reference as Markdown."),
 )
 def show_help(_notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the commands."""

@@ -22,12 +22,12 @@ from op_jupyter.views.text import count, visible
         "node",
         kind="spine",
         nargs="?",
-        help="A prompt (the branch begins before it) or an answer; without it: here.",
+        help="A prompt (the branch starts before it) or an answer (after it); default: here.",
     ),
-    flag("--name", metavar="NAME", help="Name of the branch; without it fork-2, fork-3, ..."),
+    flag("--name", metavar="NAME", help="Name of the branch; default: fork-2, fork-3, ..."),
 )
 def fork(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Begin a branch of the conversation; the one that was active stays as it is."""
+    """Start a new branch of the conversation; the current one is kept."""
     session = notebook.session
     node_id = None if args.node is None else find_node(session.dag, args.node).id
     left, tip = session.dag.active_branch, session.dag.head
@@ -43,11 +43,11 @@ def fork(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 @command(
     "diff",
-    flag("a", kind="line", help="A branch, a turn or a node, or as much of an id as is unique."),
+    flag("a", kind="line", help="A branch, turn or node, or a unique beginning of its id."),
     flag("b", kind="line", help="What to compare it with."),
 )
 def diff(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Compare two lines of the conversation from where they part, or any two nodes."""
+    """Compare two branches from where they diverge, or any two nodes."""
     graph = notebook.session.dag
     a, b = (_named(graph, name) for name in (args.a, args.b))
     if not (_on_a_line(a) and _on_a_line(b)):

@@ -19,11 +19,11 @@ from op_jupyter.tools.worktrees import Repository, Worktree
 from op_jupyter.views.text import count, visible
 
 UNDO_FLAGS: Final = (
-    flag("--yes", action="store_true", help="Put files back without asking first."),
+    flag("--yes", action="store_true", help="Restore files without asking."),
     flag(
         "--force",
         action="store_true",
-        help="Also where a file changed since in another way; what it is now is kept.",
+        help="Overwrite files that something else changed since; their content is kept.",
     ),
 )
 
@@ -34,12 +34,12 @@ UNDO_FLAGS: Final = (
         "turn",
         kind="turn",
         nargs="?",
-        help="Id of a turn, or of a call; the newest that changed files.",
+        help="Id of a turn or call; default: the newest turn that changed files.",
     ),
     *UNDO_FLAGS,
 )
 def undo(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Put the files that a turn changed back to what they were; can be undone itself."""
+    """Restore the files that a turn changed; a second undo reverts that."""
     session = notebook.session
     turn_id = _turn_of(session.dag, args.turn) if args.turn else last_change(session)
     if turn_id is None:
@@ -64,7 +64,7 @@ def undo_these(session: AgentSession, calls: list[Node], args: argparse.Namespac
 
 @command("worktrees")
 def worktrees(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """List the git worktrees that agents worked in, and what is in them."""
+    """List the git worktrees of agents, and what they contain."""
     repository = Repository(notebook.session.workspace)
     lines = [_worktree_line(repository, each) for each in repository.worktrees()]
     return Said(
@@ -84,12 +84,12 @@ def _worktree_line(repository: Repository, worktree: Worktree) -> str:
 @command(
     "worktree",
     flag("action", choices=("merge", "drop"), help="Merge it into your branch, or delete it."),
-    flag("name", kind="worktree", help="Which, as `%%agent worktrees` lists it."),
+    flag("name", kind="worktree", help="The worktree, as `%%agent worktrees` lists it."),
     flag("--yes", action="store_true", help="Do not ask first."),
-    flag("--force", action="store_true", help="With --yes: also drop what is not committed."),
+    flag("--force", action="store_true", help="With --yes: drop uncommitted work, too."),
 )
 def worktree(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Merge a worktree into the branch of your repository, or drop it; asks first."""
+    """Merge a worktree into your current branch, or drop it; asks first."""
     path = Repository(notebook.session.workspace).get(args.name).path
     if any(each.works_in(path) for each in (notebook.session, *notebook.jobs.sessions())):
         raise SessionActive(

@@ -19,7 +19,7 @@ from op_jupyter.views.text import one_line, visible
 
 @command("agents")
 def agents(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """List the sub-agents of this session, and the sessions that they work in."""
+    """List the sub-agents of this session, with their sessions."""
     listed = run_sync(notebook.session.sub_agents)
     lines = [f"{agent_line(agent, node)} (session {agent.session_id})" for agent, node in listed]
     return Said(visible("\n".join(lines)) or "There are no sub-agents in this session.")
@@ -27,7 +27,7 @@ def agents(notebook: Notebook, _args: argparse.Namespace) -> Said:
 
 @command("jobs")
 def jobs(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """List background turns and submitted calls: of this kernel, and those of this session."""
+    """List background turns and submitted calls of this kernel and this session."""
     live = {job.id: job for job in notebook.jobs}
     lines = [f"{job.id}: {job.status}, {job.progress}" for job in live.values()]
     stored = [turn for turn in notebook.session.dag.turns.values() if is_background(turn)]
@@ -45,18 +45,18 @@ def jobs(notebook: Notebook, _args: argparse.Namespace) -> Said:
     )
 
 
-_JOB: Final = flag("id", kind="job", nargs="?", help="Which one; needed when several run.")
+_JOB: Final = flag("id", kind="job", nargs="?", help="Which one, if several are running.")
 
 
 @command("wait", _JOB)
 def wait(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Wait for the end of a background turn or a submitted call, and show what it gave."""
+    """Wait for a background turn or a submitted call, and show its result."""
     return Said(visible(str(_job(notebook, args.id).result())))
 
 
 @command("cancel", _JOB)
 def cancel(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Stop a background turn or a submitted call; what it did so far is kept."""
+    """Stop a background turn or a submitted call; what it has done is kept."""
     job = _job(notebook, args.id)
     if job.cancel():
         return Said("It is being stopped.")

@@ -23,11 +23,11 @@ def _named(notebook: Notebook, given: str | None) -> str:
 
 @command(
     "doctor",
-    flag("id", kind="session", nargs="?", help="Which session; without it this one."),
-    flag("--repair", action="store_true", help="Put right what can be; what is replaced is kept."),
+    flag("id", kind="session", nargs="?", help="Which session; default: this one."),
+    flag("--repair", action="store_true", help="Repair what can be; what is replaced is kept."),
 )
 def doctor(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Say what is wrong with a session; nothing is changed without --repair."""
+    """Check a session for damage; changes nothing without --repair."""
     wanted = _named(notebook, args.id)
     upkeep = notebook.stored.upkeep
     examined = upkeep.examine(wanted)
@@ -45,7 +45,7 @@ def doctor(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 @command("gc")
 def gc(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """Pack the git repository of this session, so that it takes less of the disk."""
+    """Pack the git repository of this session to save disk space."""
     wanted = _named(notebook, None)
     before, after = notebook.stored.upkeep.pack(wanted)
     return Said(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
@@ -53,22 +53,22 @@ def gc(notebook: Notebook, _args: argparse.Namespace) -> Said:
 
 @command(
     "push",
-    flag("remote", help="A folder of this disk, or an address of ssh."),
-    flag("id", kind="session", nargs="?", help="Which session; without it this one."),
+    flag("remote", help="A local folder or an ssh address."),
+    flag("id", kind="session", nargs="?", help="Which session; default: this one."),
 )
 def push(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Send a session to another git repository; what went on there as well stays beside it."""
+    """Push a session to another git repository; if it continued there, both lines are kept."""
     wanted = _named(notebook, args.id)
     return Said(visible(synced_text(notebook.stored.upkeep.push(wanted, args.remote))))
 
 
 @command(
     "pull",
-    flag("remote", help="A folder of this disk, or an address of ssh."),
-    flag("id", nargs="?", help="Which session; without it all that are there."),
+    flag("remote", help="A local folder or an ssh address."),
+    flag("id", nargs="?", help="Which session; default: all of them."),
 )
 def pull(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Take sessions from another git repository; `%agent resume ID` goes on with one."""
+    """Pull sessions from another git repository; continue one with `%agent resume ID`."""
     upkeep = notebook.stored.upkeep
     wanted: list[str | None] = [args.id] if args.id else [*upkeep.pushed(args.remote)] or [None]
     if notebook.begun in wanted:

@@ -24,7 +24,7 @@ from op_jupyter.views.text import count, visible
 
 @command("history")
 def history(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """Show the active line: prompts and answers, with the ids that `show` and `rewind` take."""
+    """Show the conversation: prompts and answers, with the ids for `show` and `rewind`."""
     spine = notebook.session.dag.spine()
     if not spine:
         return Said("Nothing has happened in this session yet.")
@@ -34,7 +34,7 @@ def history(notebook: Notebook, _args: argparse.Namespace) -> Said:
 
 @command("dag")
 def dag(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """Draw everything that ran in this session."""
+    """Draw the graph of everything that ran in this session."""
     from op_jupyter.views.session_bundle import session_bundle
 
     bundle = session_bundle(notebook.session.dag)
@@ -47,12 +47,12 @@ def dag(notebook: Notebook, _args: argparse.Namespace) -> Said:
         "node",
         nargs="?",
         kind="node",
-        help="Id of the node, or as much of its beginning as is unique; the newest model call.",
+        help="Id of the node, or a unique beginning; default: the newest model call.",
     ),
-    flag("--prompt", action="store_true", help="What the model was sent, for model calls."),
+    flag("--prompt", action="store_true", help="Show what the model was sent."),
 )
 def show(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Show one node: what went in and what came out, or the prompt of a model call."""
+    """Show the input and output of a node, or the prompt of a model call."""
     session = notebook.session
     node = find_node(session.dag, args.node) if args.node else _newest_call(session.dag)
     if args.prompt:
@@ -72,10 +72,10 @@ def _newest_call(graph: Dag) -> Node:
 @command(
     "compact",
     flag("--model", kind="model", metavar="M", help="Have this model write the summary."),
-    flag("--provider", kind="provider", metavar="P", help="Have this model service write it."),
+    flag("--provider", kind="provider", metavar="P", help="Have this provider write it."),
 )
 def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Replace the conversation by a summary; `rewind` to the summary brings it back."""
+    """Replace the conversation with a summary; `rewind` to the summary restores it."""
     session = notebook.session
     runtime = notebook.service(provider=args.provider).runtime
     start = CompactionStart(runtime, session.tools, args.model)
@@ -98,13 +98,13 @@ def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
     flag(
         "node",
         kind="spine",
-        help="Id of a prompt or an answer, or as much of its beginning as is unique.",
+        help="Id of a prompt, answer or summary, or a unique beginning of it.",
     ),
-    flag("--files", action="store_true", help="Put files back to what they were then, too."),
+    flag("--files", action="store_true", help="Restore the files as they were then, too."),
     *UNDO_FLAGS,
 )
 def rewind(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Go on from before a prompt or after an answer; what came later keeps a branch of its own."""
+    """Go back to before a prompt or after an answer; the rest is kept as a branch."""
     session = notebook.session
     node, left = find_node(session.dag, args.node), session.dag.head
     rewind_target(session.dag, node.id)  # refuses what is no part of the conversation

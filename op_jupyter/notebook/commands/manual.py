@@ -17,7 +17,7 @@ def page(topics: Iterable[tuple[str, Iterable[Command]]]) -> str:
         [
             "# Magics",
             "",
-            "This page is made of the parsers: `%agent help --markdown` prints it.",
+            "This page is generated from the parsers; `%agent help --markdown` prints it.",
             "",
             "## `%%agent`",
             "",

@@ -18,10 +18,10 @@ DEFAULT: Final = "default"
 
 @command(
     "model",
-    flag("model", kind="model", nargs="?", help=f"The new one; {DEFAULT}: the configured one."),
+    flag("model", kind="model", nargs="?", help=f"The new model; {DEFAULT}: the configured one."),
 )
 def model(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Show or set the model that is asked, for as long as this kernel runs."""
+    """Show or set the model, for as long as this kernel runs."""
     if args.model is not None:
         notebook.config.model = "" if args.model == DEFAULT else args.model
         notebook.install()
@@ -31,11 +31,14 @@ def model(notebook: Notebook, args: argparse.Namespace) -> Said:
 @command(
     "provider",
     flag(
-        "provider", kind="provider", nargs="?", help=f"The new one; {DEFAULT}: the configured one."
+        "provider",
+        kind="provider",
+        nargs="?",
+        help=f"The new provider; {DEFAULT}: the configured one.",
     ),
 )
 def provider(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Show or set the model service that is asked, for as long as this kernel runs."""
+    """Show or set the provider, for as long as this kernel runs."""
     if args.provider is not None:
         wanted = "" if args.provider == DEFAULT else args.provider
         if wanted:  # refused here, not by the next turn
@@ -58,12 +61,12 @@ def _origin(notebook: Notebook, name: str) -> str:
         "changes",
         kind="extra tool",
         nargs="?",
-        help="+NAME offers one more (shell, remember, recall), -NAME no longer does.",
+        help="+NAME to offer an optional tool (shell, remember, recall), -NAME to withdraw it.",
     ),
     verbatim=True,
 )
 def tools(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """List the tools that are offered; +shell offers the shell, too, and -shell no longer."""
+    """List the tools on offer, or add and remove optional ones: +shell, -shell."""
     from op_jupyter.notebook.toolbox import extra_tool
 
     session = notebook.session
@@ -85,10 +88,10 @@ def tools(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 @command(
     "cost",
-    flag("turn", kind="turn", nargs="?", help="Of this turn alone; without it: of all turns."),
+    flag("turn", kind="turn", nargs="?", help="Only this turn; default: all turns."),
 )
 def cost(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Count the tokens of this session by model; with prices in the settings file, the money."""
+    """Show the tokens used by each model, and the cost if the settings file has prices."""
     graph = notebook.session.dag
     found = [turn_id for turn_id in graph.turns if turn_id.startswith(args.turn or "")]
     if args.turn is not None and args.turn not in graph.turns and len(found) != 1:

@@ -22,23 +22,23 @@ from op_jupyter.notebook.parsing import flag
     flag("mode", nargs="?", choices=CHOICES["mode"], help="The new mode."),
 )
 def mode(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Show or set what runs without asking; kept with the session."""
+    """Show or set the permission mode (what runs without asking) of this session."""
     if args.mode is not None:
         run_sync(notebook.session.set_permission_mode, args.mode)
     return Said(f"mode: {notebook.session.permission_mode}")
 
 
-@command("allow", flag("rule", help="tool, tool(path glob), tool(exact code)."), verbatim=True)
+@command("allow", flag("rule", help="tool, tool(path glob) or tool(exact code)."), verbatim=True)
 def allow(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Let calls that fit a rule run without asking; kept with the session."""
+    """Add a rule to this session: matching calls run without asking."""
     rule = parse_rule(_bare(args.rule), "allow")
     notebook.session.add_rule("allow", rule.text)
     return Said(f"allowed from now on: {rule.text}")
 
 
-@command("deny", flag("rule", help="tool, tool(path glob), tool(exact code)."), verbatim=True)
+@command("deny", flag("rule", help="tool, tool(path glob) or tool(exact code)."), verbatim=True)
 def deny(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Never run calls that fit a rule; kept with the session, and stronger than allow."""
+    """Add a rule to this session: matching calls never run. Overrides allow rules."""
     rule = parse_rule(_bare(args.rule), "deny")
     notebook.session.add_rule("deny", rule.text)
     return Said(f"denied from now on: {rule.text}")
@@ -50,7 +50,7 @@ def deny(notebook: Notebook, args: argparse.Namespace) -> Said:
     verbatim=True,
 )
 def forget(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Take a rule of this session back."""
+    """Remove a rule from this session."""
     rule = _bare(args.rule)
     if not notebook.session.remove_rule(rule):
         raise UsageError(f"this session has no rule {rule!r}; `%agent permissions` lists them")
@@ -65,7 +65,7 @@ def _bare(rule: str) -> str:
 
 @command("permissions")
 def permissions(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """List the rules in force; `%agent forget RULE` takes one of the session back."""
+    """List the rules in force; `%agent forget RULE` removes one from this session."""
     session = notebook.session
     lines = [f"mode   {session.permission_mode}"]
     if session.allow_everything:
@@ -77,18 +77,18 @@ def permissions(notebook: Notebook, _args: argparse.Namespace) -> Said:
     return Said("\n".join(lines))
 
 
-_CARD: Final = flag("id", kind="card", nargs="?", help="Which card; needed when several wait.")
+_CARD: Final = flag("id", kind="card", nargs="?", help="Which card, if several are waiting.")
 
 
 @command("approve", _CARD)
 def approve(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Allow, once, a call that waits for an answer."""
+    """Allow a waiting call, once."""
     return _answer(notebook, args.id, PermissionAnswer("allow", "handler"), "allowed once")
 
 
 @command("reject", _CARD)
 def reject(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Deny a call that waits for an answer."""
+    """Deny a waiting call."""
     return _answer(notebook, args.id, PermissionAnswer("deny", "handler"), "denied")
 
 

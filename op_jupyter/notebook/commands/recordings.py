@@ -19,10 +19,10 @@ _ACTIONS: Final = ("list", "show", "check", "prune")
 @command(
     "cassette",
     flag("action", nargs="?", choices=_ACTIONS, default="list", help="What to do (default: list)."),
-    flag("key", nargs="?", help="With show: the request, or the beginning of its key."),
+    flag("key", nargs="?", help="With show: the request's key, or a unique beginning of it."),
 )
 def cassette(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Look at what is recorded of this notebook, and drop what it does not use any more.
+    """Inspect the recordings of this notebook, and remove unused ones.
 
     list: what there is; show KEY: one request and its replies; check: what this kernel has not
     used so far; prune: drop that. Restart the kernel and run all cells before check or prune.

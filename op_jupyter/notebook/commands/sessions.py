@@ -80,10 +80,10 @@ def _session_words(info: SessionInfo) -> str:
 
 @command(
     "sessions",
-    flag("--limit", type=int, default=20, help="How many; the newest first."),
+    flag("--limit", type=int, default=20, help="At most this many, newest first."),
 )
 def sessions(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """List the sessions there are."""
+    """List the stored sessions."""
     here = notebook.session
     listed = notebook.stored.list_sessions(args.limit)
     if not listed:
@@ -100,11 +100,11 @@ def sessions(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 @command(
     "search",
-    flag("text", help="Words to look for; a result holds all of them."),
+    flag("text", help="Words to search for; a result contains all of them."),
     verbatim=True,
 )
 def search(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Find messages and titles in all sessions."""
+    """Search the messages and titles of all sessions."""
     hits = notebook.stored.search(args.text)
     lines = [f"{hit.session_id}  {hit.at[:16].replace('T', ' ')}  {_found(hit)}" for hit in hits]
     return Said("\n".join(lines) or "Nothing was found.")
@@ -116,12 +116,12 @@ def _found(hit: SearchHit) -> str:
 
 @command(
     "export",
-    flag("file", help="Where to; its ending says how: .md, .html, .json or .ipynb."),
+    flag("file", help="The file; its suffix chooses the format: .md, .html, .json or .ipynb."),
     flag("--session", kind="session", metavar="ID", help="Which one (default: this notebook's)."),
-    flag("--whole", action="store_true", help="JSON: with all that is kept, also beyond 16 MB."),
+    flag("--whole", action="store_true", help="JSON: include all stored files, beyond 16 MB too."),
 )
 def export(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Write a whole session to a file: Markdown, a page, JSON or a notebook."""
+    """Export a session as Markdown, a web page, JSON or a notebook."""
     path = notebook.workspace / Path(args.file).expanduser()
     notes: list[str] = []
     text = notebook.stored.export(
@@ -137,7 +137,7 @@ def export(notebook: Notebook, args: argparse.Namespace) -> Said:
     return Said("\n".join([f"Written: {args.file}", *(f"note: {note}" for note in notes)]))
 
 
-@command("memory", flag("--delete", metavar="ID", help="Forget this note."))
+@command("memory", flag("--delete", metavar="ID", help="Delete this note."))
 def memory(notebook: Notebook, args: argparse.Namespace) -> Said:
     """List the notes that agents keep across sessions (`%agent tools +remember +recall`)."""
     notes = notebook.stored.upkeep.notes
@@ -153,7 +153,7 @@ def memory(notebook: Notebook, args: argparse.Namespace) -> Said:
 
 @command("new")
 def new(notebook: Notebook, _args: argparse.Namespace) -> Said:
-    """Begin a new session in this notebook; the old one stays in the list."""
+    """Start a new session in this notebook; the old one stays in the list."""
     handle = notebook.new()
     return Said("A new session has begun.", metadata=named(handle.session_id))
 
@@ -164,16 +164,16 @@ def new(notebook: Notebook, _args: argparse.Namespace) -> Said:
         "id",
         kind="session",
         nargs="?",
-        help="Which one; without it the latest one of this notebook.",
+        help="Which session; default: this notebook's latest.",
     ),
     flag(
         "--fork",
         action="store_true",
-        help="With a new session that begins with all that is stored of that one.",
+        help="Continue in a copy of that session.",
     ),
 )
 def resume(notebook: Notebook, args: argparse.Namespace) -> Said:
-    """Go on with an earlier session."""
+    """Continue an earlier session."""
     wanted = args.id
     if args.fork:
         if wanted is None:
