@@ -284,7 +284,7 @@ def _offer(notebook: Notebook, session: AgentSession, here: _Here) -> Iterator[N
         return
     text = (
         f"This notebook has an earlier session with {count(earlier.turns, 'turn')}. This cell "
-        "begins a new one; `%agent resume` goes on with the earlier one instead."
+        "begins a new one; `%agent resume` continues the earlier one instead."
     )
     with announced(text, here.front):
         yield

@@ -106,7 +106,7 @@ def parse(function: Any, line: str) -> argparse.Namespace:
     try:
         parsed: argparse.Namespace = function.parser.parse_argstring(line)
     except IPythonUsageError as error:
-        raise UsageError(f"%{name}: {error}; `%{name} --help` lists what there is") from None
+        raise UsageError(f"%{name}: {error}; `%{name} --help` lists all options") from None
     except ValueError as error:
         raise UsageError(f"%{name}: {error} in {line!r}") from None
     return parsed

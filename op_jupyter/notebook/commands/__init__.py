@@ -67,7 +67,7 @@ def show_help(_notebook: Notebook, args: argparse.Namespace) -> Said:
     return Said(
         "Write a prompt under %%agent in a cell of its own (`%%agent --help` shows its flags).\n"
         + "\n".join(lines)
-        + "\n\n%agent WORD --help tells more of each."
+        + "\n\n%agent WORD --help explains one of them."
     )
 
 
@@ -90,7 +90,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
     "The conversation": (line.compact, line.rewind, branches.fork, branches.diff),
     "Files": (files.undo, files.worktrees, files.worktree),
     "Agents and turns": (jobs.agents, jobs.jobs, jobs.wait, jobs.cancel),
-    "Keeping sessions": (keeping.doctor, keeping.gc, keeping.push, keeping.pull),
+    "Maintenance and transfer": (keeping.doctor, keeping.gc, keeping.push, keeping.pull),
     "Permissions": (
         permissions.mode,
         permissions.allow,
@@ -100,7 +100,7 @@ TOPICS: Final[dict[str, tuple[Command, ...]]] = {
         permissions.approve,
         permissions.reject,
     ),
-    "What a turn works with": (offers.model, offers.provider, offers.tools, offers.cost),
+    "Model, tools and cost": (offers.model, offers.provider, offers.tools, offers.cost),
     "Recordings": (recordings.cassette,),
     "Help": (show_help,),
 }

@@ -46,7 +46,7 @@ def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
     lines += [f"note         {note}" for note in _notes(notebook)]
     earlier = notebook.earlier()
     if earlier is not None:
-        lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` goes on with it")
+        lines.append(f"earlier      {_session_words(earlier)}: `%agent resume` continues it")
     said = session.recorder.clean("\n".join(lines))
     return Said(visible(said), metadata=named(session.session_id))
 
