@@ -70,7 +70,7 @@ def prune(targets: Sequence[Path], command: str | None) -> None:
         cassette = FileCassette(path)
         dropped = unused(cassette.contents(), used)
         cassette.keep_only(used)
-        print(f"{_shown(path)}: {count(dropped, 'recording')} dropped")
+        print(f"{_shown(path)}: {count(dropped, 'recording')} removed")
 
 
 def merge(ours: Path, theirs: Path, base: Path | None) -> int:
@@ -112,7 +112,7 @@ def refresh(paths: Sequence[Path]) -> None:
     """
     for path in paths:
         _played([path], None, save=True)
-        print(f"{_shown(path)}: saved as it plays now")
+        print(f"{_shown(path)}: outputs saved")
 
 
 def _played(
@@ -217,4 +217,4 @@ def _shown(path: Path) -> str:
 
 
 def _said(unneeded: int) -> str:
-    return f"{count(unneeded, 'recording')} not used" if unneeded else "everything is used"
+    return f"{count(unneeded, 'recording')} not used" if unneeded else "all recordings are used"

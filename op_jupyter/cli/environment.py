@@ -70,7 +70,7 @@ def _alias() -> Check:
         return Check(ALIAS, False, told)
     if Path(origin).name == f"{ALIAS}.py" and _MARK in Path(origin).read_text("utf-8", "replace"):
         return Check(ALIAS, True, f"stands for op_jupyter ({origin})")
-    told = f"another package has that name ({origin}); use `%load_ext op_jupyter` and import it so"
+    told = f"another package has that name ({origin}); use `%load_ext op_jupyter`"
     return Check(ALIAS, False, told)
 
 
@@ -106,7 +106,7 @@ def _providers(chosen: Settings) -> Iterator[str]:
 
 def _kernel() -> Check:
     folder = KernelSpecManager().find_kernel_specs().get(KERNEL)
-    missing = "not known to Jupyter; `op-jupyter kernel install` makes it known"
+    missing = "not registered with Jupyter; run `op-jupyter kernel install`"
     return Check("kernel", True, folder or missing)
 
 

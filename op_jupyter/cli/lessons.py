@@ -39,9 +39,9 @@ def copy_lessons(folder: Path) -> None:
     except OSError as error:
         raise ConfigurationError(f"the lessons cannot be written to {folder}: {error}") from error
     if kept:
-        print(f"{len(kept)} files were there already, and stay as they are.")
+        print(f"{len(kept)} files existed already and were kept.")
     print(
-        f"The lessons are in {folder}; begin with quickstart.ipynb. They play without a model:\n\n"
+        f"The lessons are in {folder}; begin with quickstart.ipynb. To replay without a model:\n\n"
         f"    OPENPROGRAM_REPLAY=replay jupyter lab {shlex.quote(str(folder))}"
     )
 

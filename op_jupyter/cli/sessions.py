@@ -33,7 +33,7 @@ def list_sessions(limit: int | None, *, all_kinds: bool = False, as_json: bool =
     elif listed:
         print_table(_COLUMNS, [_row(info) for info in listed])
     else:
-        print("There are no sessions yet; a %%agent cell makes the first.")
+        print("There are no sessions yet; a %%agent cell creates the first one.")
 
 
 def _row(info: SessionInfo) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def archive(named: str, *, undo: bool) -> None:
         print(f"{wanted} is listed again")
     else:
         service.archive(wanted)
-        print(f"{wanted} is archived; `op-jupyter archive {wanted} --undo` lists it again")
+        print(f"{wanted} is archived; `op-jupyter archive {wanted} --undo` reverts that")
 
 
 def session_text(service: Service, session_id: str) -> str:

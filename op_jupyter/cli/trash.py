@@ -59,7 +59,7 @@ def put(given: str) -> None:
     service = default_service()
     wanted = service.find(given)
     service.delete_session(wanted)
-    print(f"{wanted} is in the trash; `op-jupyter trash restore {wanted}` brings it back")
+    print(f"{wanted} is in the trash; `op-jupyter trash restore {wanted}` restores it")
 
 
 def restore(given: str) -> None:
@@ -73,7 +73,7 @@ def restore(given: str) -> None:
     there = [trashed.info.id for trashed in service.upkeep.trash()]
     wanted = session_named(given, list(dict.fromkeys(there)))
     service.restore_session(wanted)
-    print(f"{wanted} is back")
+    print(f"{wanted} was restored")
 
 
 def purge(given: str | None, older_than: float | None) -> None:
@@ -88,7 +88,7 @@ def purge(given: str | None, older_than: float | None) -> None:
     service = default_service()
     if given is not None:
         service.purge_session(given)  # the whole id: this cannot be taken back
-        print(f"{given} is gone for good")
+        print(f"{given} was deleted permanently")
     elif older_than is not None:
         gone = service.upkeep.purge_older(older_than)
-        print("\n".join([*gone, f"{count(len(gone), 'session')} gone for good"]))
+        print("\n".join([*gone, f"{count(len(gone), 'session')} deleted permanently"]))

@@ -105,7 +105,7 @@ def test_a_notebook_is_recorded_played_and_pruned(
     monkeypatch.delenv("ANTHROPIC_BASE_URL")
     recorded(path)
     assert main(["cassette", "prune", "lesson.ipynb"]) == 0
-    assert "lesson.cassette: 2 recordings dropped" in capsys.readouterr().out
+    assert "lesson.cassette: 2 recordings removed" in capsys.readouterr().out
     assert path.read_bytes() == kept
     for each in saved["cells"][:-1]:
         each["outputs"] = []

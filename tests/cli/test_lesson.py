@@ -134,7 +134,7 @@ def test_the_lessons_are_copied_and_what_is_there_stays(
     notebooks[0].write_text("mine")
     (folder / "quickstart.cassette").unlink()
     assert main(["lessons", str(folder)]) == 0
-    assert "files were there already, and stay as they are" in capsys.readouterr().out
+    assert "files existed already and were kept" in capsys.readouterr().out
     assert notebooks[0].read_text() == "mine"
     assert (folder / "quickstart.cassette").exists()
 

@@ -32,7 +32,7 @@ def test_a_notebook_lists_shows_and_prunes_its_recordings(
     checked = shell.says("%agent cassette check")
     assert "1 recording not used" in checked
     assert "question one -> an answer  [1 of 1 not used]" in checked
-    assert shell.says("%agent cassette prune") == "own.cassette: 1 recording dropped"
+    assert shell.says("%agent cassette prune") == "own.cassette: 1 recording removed"
     assert "question one" not in shell.says("%agent cassette list")
 
 

@@ -24,8 +24,8 @@ _ACTIONS: Final = ("list", "show", "check", "prune")
 def cassette(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Inspect the recordings of this notebook, and remove unused ones.
 
-    list: what there is; show KEY: one request and its replies; check: what this kernel has not
-    used so far; prune: drop that. Restart the kernel and run all cells before check or prune.
+    list: everything recorded; show KEY: one request and its replies; check: what this kernel has not
+    used so far; prune: remove that. Restart the kernel and run all cells before check or prune.
     """
     replay = notebook.service().replay
     if replay is None:
@@ -49,5 +49,5 @@ def cassette(notebook: Notebook, args: argparse.Namespace) -> Said:
     stale = unused(contents, used)
     if args.action == "prune":
         kept.keep_only(used)
-        return Said(f"{kept.name}: {count(stale, 'recording')} dropped")
+        return Said(f"{kept.name}: {count(stale, 'recording')} removed")
     return Said(f"{head}; {count(stale, 'recording')} not used\n{overview(contents, used)}")
