@@ -214,9 +214,7 @@ def _declare_keeping(commands: Commands) -> None:
     )
     add_json(doctor)
 
-    gc = commands.add(
-        "gc", _gc, "pack the git repository of a session to save disk space"
-    )
+    gc = commands.add("gc", _gc, "pack the git repository of a session to save disk space")
     add_session(gc, _session_ids, optional=True)
     gc.add_argument("--all", action="store_true", help="pack every session that is not open")
 
@@ -316,9 +314,7 @@ def _declare_cassettes(commands: Commands) -> None:
         made.add_argument(
             "paths", type=Path, nargs="+", metavar="PATH", help="the notebooks, or a cassette"
         )
-        made.add_argument(
-            "--run", metavar="COMMAND", help="run this command instead of notebooks"
-        )
+        made.add_argument("--run", metavar="COMMAND", help="run this command instead of notebooks")
     refresh = cassette.add(
         "refresh",
         _cassette_refresh,
@@ -370,7 +366,10 @@ def _declare_installing(commands: Commands) -> None:
     kernel = commands.group("kernel", 'the kernel "Python 3 (OpenProgram)"')
     install = kernel.add("install", _kernel_install, "register the kernel with Jupyter")
     install.add_argument(
-        "--prefix", type=Path, metavar="DIR", help="environment to install into (default: your user)"
+        "--prefix",
+        type=Path,
+        metavar="DIR",
+        help="environment to install into (default: your user)",
     )
 
     completion = commands.add(

@@ -21,9 +21,9 @@ class AgentMagics(Configurable):
     An empty value leaves the choice to the environment, then to the user's file.
     """
 
-    provider = Unicode(
-        "", help="Provider: anthropic, local, … Empty: the configured one."
-    ).tag(config=True)
+    provider = Unicode("", help="Provider: anthropic, local, … Empty: the configured one.").tag(
+        config=True
+    )
     model = Unicode("", help="Model. Empty: the provider's default.").tag(config=True)
     runtime = Instance(
         Runtime,
@@ -34,18 +34,16 @@ class AgentMagics(Configurable):
     mode = Enum(("", *CHOICES["mode"]), "", help="Permission mode of new sessions.").tag(
         config=True
     )
-    replay = Enum(
-        ("", *CHOICES["replay"]), "", help="Record model calls, or replay them."
-    ).tag(config=True)
+    replay = Enum(("", *CHOICES["replay"]), "", help="Record model calls, or replay them.").tag(
+        config=True
+    )
     cassette = Unicode("", help="File for recorded model calls. Empty: beside the notebook.").tag(
         config=True
     )
     answer_timeout = Unicode(
         "", help="Seconds until an unanswered card is denied. Empty: it waits."
     ).tag(config=True)
-    session = Unicode("", help="Session to continue when the extension is loaded.").tag(
-        config=True
-    )
+    session = Unicode("", help="Session to continue when the extension is loaded.").tag(config=True)
     resume = Enum(
         ("ask", "auto", "never"),
         "ask",
@@ -60,9 +58,9 @@ class AgentMagics(Configurable):
     workspace = Unicode("", help="Folder that tools work in. Empty: the current one.").tag(
         config=True
     )
-    tools = List(
-        Unicode(), help="Tools to offer. Empty: python, inspect and the file tools."
-    ).tag(config=True)
+    tools = List(Unicode(), help="Tools to offer. Empty: python, inspect and the file tools.").tag(
+        config=True
+    )
     extra_tools = List(
         Unicode(), help="Optional tools to offer as well: shell, remember, recall."
     ).tag(config=True)

@@ -170,7 +170,7 @@ def test_nothing_is_purged_that_was_not_asked_for(
         assert main(line.split()) == 2
     assert main(["trash", "purge", "s-o"]) == 3  # for good only by the whole id
     assert main(["trash", "purge", "--older-than", "1h"]) == 0
-    assert "0 sessions gone" in capsys.readouterr().out
+    assert "0 sessions deleted" in capsys.readouterr().out
     assert len(store.trashed()) == 1
     assert main(["trash", "purge", "--older-than", "0s"]) == 0
     assert store.trashed() == []

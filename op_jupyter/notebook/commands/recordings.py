@@ -24,8 +24,8 @@ _ACTIONS: Final = ("list", "show", "check", "prune")
 def cassette(notebook: Notebook, args: argparse.Namespace) -> Said:
     """Inspect the recordings of this notebook, and remove unused ones.
 
-    list: everything recorded; show KEY: one request and its replies; check: what this kernel has not
-    used so far; prune: remove that. Restart the kernel and run all cells before check or prune.
+    list: everything recorded; show KEY: one request and its replies; check: what this kernel has
+    not used so far; prune: remove that. Restart the kernel and run all cells before check or prune.
     """
     replay = notebook.service().replay
     if replay is None:
