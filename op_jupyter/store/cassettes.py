@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """Largest file that is read; it is read whole."""
 
 T = TypeVar("T")
+_UNREAD: Final = (-1,)
+"""The state of no file."""
 
 
 class FileCassette:
@@ -196,11 +199,17 @@ class FileCassette:
         """The contents to change; they are written at the end.  Other writers wait."""
         with self._lock, self._only_writer():
             self._refresh()
-            yield self._contents
-            text = encode(self._contents)
-            if text != self._text:
-                self._write(text)
-                self._text, self._state = text, _state(self._path)
+            fresh, used = set(self._fresh), self._used.copy()
+            try:
+                yield self._contents
+                text = encode(self._contents)
+                if text != self._text:
+                    self._write(text)
+                    self._text, self._state = text, _state(self._path)
+            except StoreError:
+                self._fresh, self._used = fresh, used
+                self._state = _UNREAD  # what was changed in memory is not in the file
+                raise
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
@@ -215,11 +224,18 @@ class FileCassette:
             os.close(folder)
 
     def _write(self, text: str) -> None:
-        # One name for all: only one writes, and what a killed one left is written over.
+        # One name for all: only one writes, and what a killed one left, or a link that a stranger
+        # put there, is removed.
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         with self._explained():
             try:
-                temporary.write_bytes(text.encode("utf-8", "surrogatepass"))
+                temporary.unlink(missing_ok=True)
+                with temporary.open("xb") as file:
+                    if (mode := _mode(self._path)) is not None:
+                        os.fchmod(file.fileno(), mode)
+                    file.write(text.encode("utf-8", "surrogatepass"))
+                    file.flush()
+                    os.fsync(file.fileno())  # a full disk may tell only here
                 temporary.replace(self._path)
             except OSError:
                 with suppress(OSError):
@@ -235,6 +251,15 @@ class FileCassette:
                 f"the recording could not be written to {self._path}: {error.strerror};"
                 " make the folder writable, or run without recording"
             ) from error
+
+
+def _mode(path: Path) -> int | None:
+    """The mode that a file's owner gave it; None: it is no file yet."""
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(info.st_mode) if stat.S_ISREG(info.st_mode) else None
 
 
 def _state(path: Path) -> tuple[int, ...] | None:

@@ -21,7 +21,7 @@ from typing import Final
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.errors import InvalidSessionId, StoreError, UsageError
 from op_jupyter.store.disk import Outside
-from op_jupyter.store.files import new_tag
+from op_jupyter.store.files import DIR_MODE, new_tag
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import turn_ids
 from op_jupyter.store.loading import Folder, load
@@ -131,7 +131,7 @@ def check_ref_part(session_id: str) -> None:
 def _plan_push(
     session_id: str, repository: Repository, remote: Remote, incoming: Callable[[], Incoming]
 ) -> tuple[list[Move], tuple[str, ...]]:
-    there = _of_session(remote.refs(), session_id)
+    there = of_session(remote.refs(), session_id)
     ours, commits = repository.refs.all(), Commits(repository)
     held = commits.below(there.values())
     if any(not repository.objects.has(tip) for tip in there.values()):
@@ -157,7 +157,7 @@ def _plan_push(
     return moves, tuple(said)
 
 
-def _of_session(refs: Mapping[str, bytes], session_id: str) -> dict[str, bytes]:
+def of_session(refs: Mapping[str, bytes], session_id: str) -> dict[str, bytes]:
     """The refs of a session in a remote, by the names that they have here."""
     found = {}
     for ref, sha in refs.items():
@@ -165,6 +165,13 @@ def _of_session(refs: Mapping[str, bytes], session_id: str) -> dict[str, bytes]:
             if ref.startswith(f"{kind}{session_id}/"):
                 found[kind + ref.removeprefix(f"{kind}{session_id}/")] = sha
     return found
+
+
+def has_all(repository: Repository, refs: Mapping[str, bytes]) -> bool:
+    """Whether branches and kept tips of *repository* reach all that *refs* name."""
+    ours = {sha for ref, sha in repository.refs.all().items() if ref.startswith((HEADS, KEPT))}
+    theirs = set(refs.values())
+    return theirs <= ours or theirs <= Commits(repository).below(ours)
 
 
 def _there(ref: str, session_id: str) -> str:
@@ -199,7 +206,7 @@ class Incoming:
 
     def __enter__(self) -> Incoming:
         clear_incoming(self._root)
-        os.makedirs(self._root, exist_ok=True)
+        os.makedirs(self._root, DIR_MODE, exist_ok=True)
         self._outside.files.make_folders(
             self._root, f"{INCOMING}/{os.path.basename(self.path)}/.git"
         )
@@ -218,7 +225,7 @@ class Incoming:
         if session_id is None:
             wanted = {ref: ref for ref in refs if ref.count("/") == _PLAIN}
         else:
-            wanted = {_there(ref, session_id): ref for ref in _of_session(refs, session_id)}
+            wanted = {_there(ref, session_id): ref for ref in of_session(refs, session_id)}
         if here is None or not remote.is_far:
             remote.fetch(wanted, self.repository)
             return

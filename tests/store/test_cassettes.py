@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disks import mounted, no_file_over
 
 from op_jupyter.core.recording import Recording, reply_in_history, request_key
 from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
@@ -408,6 +410,63 @@ def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(path):
     with pytest.raises(StoreError, match="could not be written"):
         cassette.record_reply(HELLO, says("new"))
     assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_said_and_there_is_no_half_of_a_cassette(path):
+    cassette = FileCassette(path)
+    cassette.record_reply(HELLO, says("old"))
+    before = path.read_bytes()
+    other = request(user("more"))
+    with no_file_over(100), pytest.raises(StoreError, match="could not be written"):
+        cassette.record_reply(other, says("new" * 1000))
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+    cassette.record_reply(other, says("with room"))
+    again = FileCassette(path)
+    assert again.find_reply(request_key(HELLO)) == says("old")
+    assert again.find_reply(request_key(other)) == says("with room")
+
+
+def test_a_real_disk_that_is_full_or_read_only_is_said(tmp_path):
+    with mounted(tmp_path / "small") as disk:
+        path = disk.path / "lesson.cassette"
+        cassette = FileCassette(path)
+        cassette.record_reply(HELLO, says("old"))
+        before = path.read_bytes()
+        disk.fill()
+        with pytest.raises(StoreError, match="No space left"):
+            cassette.record_reply(HELLO, says("new"))
+        disk.empty()
+        disk.remount("ro")
+        with pytest.raises(StoreError, match="Read-only file system"):
+            cassette.record_reply(HELLO, says("new"))
+        assert path.read_bytes() == before
+        assert FileCassette(path).find_reply(request_key(HELLO)) == says("old")
+        disk.remount("rw")
+        FileCassette(path).record_reply(HELLO, says("at last"))
+        assert FileCassette(path).find_reply(request_key(HELLO)) == says("at last")
+
+
+def test_a_cassette_keeps_the_mode_that_its_owner_gave_it(path):
+    cassette = FileCassette(path)
+    cassette.record_reply(HELLO, says("a"))
+    path.chmod(0o640)
+    cassette.record_reply(HELLO, says("b"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_that_a_stranger_put_beside_a_cassette_is_not_written_through(path):
+    elsewhere = path.parent / "elsewhere"
+    elsewhere.write_text("mine")
+    for name in (f".{path.name}.tmp", path.name):
+        (path.parent / name).symlink_to(elsewhere)
+    cassette = FileCassette(path.parent / "other.cassette")
+    (path.parent / ".other.cassette.tmp").symlink_to(elsewhere)
+    cassette.record_reply(HELLO, says("hi"))
+    with pytest.raises(CorruptRecord):
+        FileCassette(path)
+    assert elsewhere.read_text() == "mine"
 
 
 def test_writing_leaves_nothing_but_the_cassette(path):

@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.disks import SmallDisk, mounted
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import CorruptRecord, StoreError
+from op_jupyter.store.notes import Notes
+from op_jupyter.store.search import SearchIndex
 from op_jupyter.store.sessions import SessionStore, default_root
 from op_jupyter.testing.contracts import picture
+from tests.store.conftest import Git
 
 
 @pytest.fixture
@@ -187,7 +191,7 @@ def test_a_hundred_turns_share_a_folder(ram_path: Path) -> None:
 # --- modes, limits, places --------------------------------------------------------------
 
 
-def test_nobody_else_can_read_a_session(ram_path: Path) -> None:
+def test_nobody_else_can_read_what_is_kept(ram_path: Path, git: Git) -> None:
     old = os.umask(0)
     try:
         store = SessionStore(ram_path / "deep" / "root")
@@ -197,11 +201,22 @@ def test_nobody_else_can_read_a_session(ram_path: Path) -> None:
         session.end_turn("t1", "completed")
         session.close()
         store.pack("s")
+        git(ram_path, "init", "-q", "--bare", "remote.git")
+        store.push("s", str(ram_path / "remote.git"))
+        pulled = SessionStore(ram_path / "other" / "root")
+        pulled.pull(str(ram_path / "remote.git"), "s")
+        pulled.doctor("s").mend()
+        assert SearchIndex(store.root_path).search("nothing") == []
+        Notes(store.root_path).add("a note", "s")
+        store.delete("s")
     finally:
         os.umask(old)
-    for path in [store.root_path, *store.root_path.rglob("*")]:
-        expected = 0o700 if path.is_dir() else 0o600
-        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+    kept = {path.name for path in store.root_path.iterdir()}
+    assert kept == {".index", ".memory", ".trash"}
+    for root in (store.root_path, pulled.root_path):
+        for path in [root, *root.rglob("*")]:
+            expected = 0o700 if path.is_dir() else 0o600
+            assert stat.S_IMODE(path.stat().st_mode) == expected, path
 
 
 FILL = """
@@ -250,27 +265,18 @@ def test_a_file_that_may_not_grow_refuses_the_record_and_loses_none(ram_path: Pa
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with mounted(tmp_path / "small") as disk:
+        yield disk
 
 
-def test_a_full_disk_refuses_loses_nothing_and_works_again_with_room(small_disk: Path) -> None:
-    count, said = fill(small_disk)
+def test_a_full_disk_refuses_loses_nothing_and_works_again_with_room(small_disk: SmallDisk) -> None:
+    count, said = fill(small_disk.path)
     assert count > 10
     assert "No space left on device" in said
-    store = SessionStore(small_disk)
+    store = SessionStore(small_disk.path)
     assert len(store.load("s")) == count
-    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    small_disk.remount("size=8m")
     session = store.open("s")
     assert len(session.dag) == count
     assert session.dag.turns["t1"].status == "interrupted"
@@ -281,12 +287,12 @@ def test_a_full_disk_refuses_loses_nothing_and_works_again_with_room(small_disk:
     assert session.status.git_behind == ""
 
 
-def test_a_read_only_disk_can_be_read_and_says_so(small_disk: Path) -> None:
-    store = SessionStore(small_disk)
+def test_a_read_only_disk_can_be_read_and_says_so(small_disk: SmallDisk) -> None:
+    store = SessionStore(small_disk.path)
     session = store.open(store.create_session("s"))
     session.append(Node("n1", "user", "user", status="completed"))
     session.close()
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    small_disk.remount("ro")
     try:
         assert len(store.load("s")) == 1
         assert len(store.open("s", "read").dag) == 1
@@ -297,7 +303,7 @@ def test_a_read_only_disk_can_be_read_and_says_so(small_disk: Path) -> None:
         with pytest.raises(StoreError, match="Read-only file system"):
             fresh.append(Node("n1", "user", "user"))
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+        small_disk.remount("rw")
 
 
 def test_a_root_that_is_a_file_is_a_clear_error(ram_path: Path) -> None:

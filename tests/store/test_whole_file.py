@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.disks import no_file_over
 
 from op_jupyter.store.whole_file import write_whole
-
-
-@contextmanager
-def no_file_over(size_bytes: int) -> Iterator[None]:
-    """A disk that is full: no file of this process can grow beyond that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("replace", [True, False])

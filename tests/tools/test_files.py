@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disks import mounted, no_file_over
 
 from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.permissions import decide
@@ -182,19 +183,48 @@ async def test_a_text_that_cannot_be_written_changes_nothing(desk: Desk) -> None
     assert "is no character" in text
 
 
-def test_a_failed_write_leaves_the_file_and_no_litter(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_leaves_the_file_and_no_litter(desk: Desk) -> None:
     path = desk.put("a.txt", "old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        replace_file(path, b"new")
+    text = "new " * 1000
+    with no_file_over(100):
+        for tool, arguments in (
+            (WriteFile(), {"path": "a.txt", "text": text}),
+            (EditFile(), {"path": "a.txt", "old_text": "old", "new_text": text}),
+            (WriteFile(), {"path": "b.txt", "text": text}),
+        ):
+            state, told = await desk.use(tool, **arguments)
+            assert state == "failed"
+            assert "File too large" in told
     assert path.read_text() == "old"
     assert [p.name for p in desk.workspace.iterdir()] == ["a.txt"]
+    assert (await desk.use(WriteFile(), path="a.txt", text=text))[0] == "succeeded"
+    assert path.read_text() == text
+
+
+async def test_a_real_disk_that_is_full_or_read_only_is_said(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small") as disk:
+        desk = Desk(disk.path)
+        path = desk.put("a.txt", "old")
+        edit = {"path": "a.txt", "old_text": "old", "new_text": "new"}
+        disk.fill()
+        assert "No space left" in (await desk.use(EditFile(), **edit))[1]
+        assert "No space left" in (await desk.use(WriteFile(), path="a.txt", text="new"))[1]
+        disk.empty()
+        disk.remount("ro")
+        for tool, arguments in (
+            (EditFile(), edit),
+            (WriteFile(), {"path": "b.txt", "text": "new"}),
+            (MoveFile(), {"path": "a.txt", "to": "c.txt"}),
+            (DeleteFile(), {"path": "a.txt"}),
+        ):
+            state, told = await desk.use(tool, **arguments)
+            assert state == "failed"
+            assert "ead-only" in told
+        assert path.read_text() == "old"
+        assert [p.name for p in desk.workspace.iterdir()] == ["a.txt"]
+        disk.remount("rw")
+        assert (await desk.use(EditFile(), **edit))[0] == "succeeded"
+        assert path.read_text() == "new"
 
 
 # --- move and delete
