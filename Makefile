@@ -11,7 +11,8 @@ MARKED := kernel or browser or slow or localmodel or notebooks
 # Without bytecode every kernel starts about twice as slow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast check docs bench matrix build clean chromium kernels model
+.PHONY: help setup demo test test-fast check docs bench matrix build clean chromium shells kernels \
+  model
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -26,11 +27,13 @@ demo: setup chromium  ## open JupyterLab with the quickstart (HEADLESS=1: drive 
 	@$(BIN)/op-jupyter demo $(if $(HEADLESS),--headless) $(if $(CSV),--csv "$(CSV)")
 
 test: setup  ## everything: lessons, kernels, browser, embedded model
-	@$(MAKE) --no-print-directory -j3 chromium kernels model
+	@$(MAKE) --no-print-directory -j3 shells kernels model
 	@$(PYTEST) $(PARALLEL)
 
-chromium kernels:
+chromium kernels shells:
 	@$(PREPARE) $@
+
+shells: chromium  # one apt-get at a time
 
 model:
 	@$(BIN)/op-jupyter local install

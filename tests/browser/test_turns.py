@@ -92,7 +92,7 @@ NOTEBOOK = pytest.mark.parametrize("server", ["notebook"], indirect=True, scope=
 @pytest.mark.parametrize("kernel", CORE_KERNELS)
 def test_a_click_in_a_running_cell_lets_the_turn_go_on(desk: Desk, kernel: str) -> None:
     if not (KERNELS / "kernels" / kernel).is_dir():
-        pytest.skip(f"no kernel {kernel}: python3 tests/tools/prepare.py kernels")
+        pytest.skip(f"no kernel {kernel}: python3 tests/support/prepare.py kernels")
     page = begin(desk, MEAN, ANSWER, kernel=kernel)
 
     turn = ask(page)

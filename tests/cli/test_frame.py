@@ -171,8 +171,10 @@ COMPLETES: dict[str, Callable[[dict[str, str]], None]] = {
 }
 
 
-@pytest.mark.parametrize("shell", [name for name in COMPLETES if shutil.which(name)])
-def test_every_shell_that_is_here_completes_commands_flags_and_session_ids(
+@pytest.mark.parametrize("shell", COMPLETES)
+def test_every_shell_completes_commands_flags_and_session_ids(
     shell_env: dict[str, str], shell: str
 ) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
     COMPLETES[shell](shell_env)

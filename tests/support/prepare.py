@@ -6,6 +6,7 @@ Runs on the bare system Python (3.11 or newer), before anything is installed:
     python3 tests/support/prepare.py labextension the built lab extension, where Node is there
     python3 tests/support/prepare.py kernels      one environment per ipykernel that we support
     python3 tests/support/prepare.py chromium     a browser, where apt-get may install one
+    python3 tests/support/prepare.py shells       those whose completion is tested, likewise
     python3 tests/support/prepare.py oldest-lab   the oldest front ends, for `make matrix`
 """
 
@@ -27,6 +28,9 @@ LAB_SOURCES = ROOT / "labextension"
 # by the shell that made the widget.
 IPYKERNELS = {"6.30.1": "ipykernel==6.30.1", "7.3.0": "ipykernel==7.3.0", "newest": "ipykernel<8"}
 
+PROGRAMS = ("chromium", "zsh", "fish")
+"""Packages of Debian whose program is called like them."""
+
 # The oldest front ends that we support, with what the tests in a browser need themselves.
 OLDEST_LAB = KERNELS / "jupyterlab-4.4"
 _OLDEST_LAB_HOLDS = (
@@ -46,6 +50,7 @@ def main() -> None:
     steps.add_parser("labextension")
     steps.add_parser("kernels")
     steps.add_parser("chromium")
+    steps.add_parser("shells")
     steps.add_parser("oldest-lab")
     args = parser.parse_args()
     match args.step:
@@ -56,7 +61,9 @@ def main() -> None:
         case "kernels":
             prepare_kernels()
         case "chromium":
-            prepare_chromium()
+            prepare_programs("chromium", "chromium", "fonts-dejavu")
+        case "shells":
+            prepare_programs("the completion of zsh and fish", "zsh", "fish")
         case "oldest-lab":
             prepare_venv(OLDEST_LAB, [*_OLDEST_LAB_HOLDS])
 
@@ -126,18 +133,22 @@ def prepare_kernels() -> None:
             )
 
 
-def prepare_chromium() -> None:
-    """Install Debian's Chromium if there is none and we may; otherwise say what is missing."""
-    if shutil.which("chromium"):
+def prepare_programs(tested: str, *packages: str) -> None:
+    """Install *packages* of Debian, where the programs are missing and we may.
+
+    Otherwise say that *tested* is not.
+    """
+    wanted = [name for name in packages if name in PROGRAMS]
+    if all(map(shutil.which, wanted)):
         return
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        say("chromium was not found and only root may install it: browser tests will be skipped")
+        say(f"only root may install {', '.join(wanted)}: tests of {tested} will be skipped")
         return
-    say("installing chromium")
+    say(f"installing {', '.join(wanted)}")
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     _run([apt, "update", "-qq"])
-    _run([apt, "install", "-y", "-qq", "--no-install-recommends", "chromium", "fonts-dejavu"])
+    _run([apt, "install", "-y", "-qq", "--no-install-recommends", *packages])
 
 
 def say(message: str) -> None:
