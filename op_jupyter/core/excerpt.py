@@ -25,6 +25,7 @@ def excerpt(dag: Dag, running: Collection[str]) -> Dag:
         meta=dict(dag.meta),
         branches=dict(dag.branches),
         active_branch=dag.active_branch,
+        last_attempt_id=dag.last_attempt_id,
     )
     shut: set[str] = set()
     for node in dag:

@@ -29,7 +29,11 @@ _BRANCH: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?
 
 @dataclass(slots=True)
 class Dag:
-    """Nodes in order of ``seq``, with the indexes that make every question cheap."""
+    """Nodes in order of ``seq``, with the indexes that make every question cheap.
+
+    Attributes:
+        last_attempt_id: the newest turn that answers a prompt.
+    """
 
     session_id: str
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -40,6 +44,7 @@ class Dag:
     branches: dict[str, str | None] = field(default_factory=lambda: {MAIN: None})
     active_branch: str = MAIN
     last_seq: int = 0
+    last_attempt_id: str | None = None
     _called: dict[str | None, list[str]] = field(default_factory=dict)
     _following: dict[str | None, list[str]] = field(default_factory=dict)
     _changed: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -291,6 +296,8 @@ class Dag:
     def open_turn(self, turn: Turn) -> Turn:
         """Fold the start of a turn in."""
         self.turns[turn.id] = turn
+        if turn.kind == "agent":
+            self.last_attempt_id = turn.id
         return turn
 
     def close_turn(self, turn_id: str, fields: Mapping[str, Any]) -> Turn:
@@ -323,6 +330,7 @@ class Dag:
             dict(self.branches),
             self.active_branch,
             self.last_seq,
+            self.last_attempt_id,
             {k: list(v) for k, v in self._called.items()},
             {k: list(v) for k, v in self._following.items()},
             dict(self._changed),

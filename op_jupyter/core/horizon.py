@@ -52,6 +52,7 @@ def as_seen(dag: Dag, node: Node) -> Dag:
         meta=dag.meta,
         branches=dag.branches,
         active_branch=dag.active_branch,
+        last_attempt_id=dag.last_attempt_id,
     )
     for other in dag:
         ended = int(other.metadata.get("done_seq", other.seq))

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from op_jupyter.core.attempts import is_attempt
 from op_jupyter.core.graph import Dag, Repair
 from op_jupyter.errors import UnknownSession
 from op_jupyter.store import codec
@@ -53,7 +52,7 @@ def summarise(dag: Dag) -> SessionInfo:
         notebook=str(meta.get("notebook", ""))[:_TITLE_CHARS],
         status="archived" if meta.get("archived") is True else "active",
         head=dag.head,
-        last_attempt_id=next((t.id for t in reversed(dag.turns.values()) if is_attempt(t)), None),
+        last_attempt_id=dag.last_attempt_id,
         config=_mapping(meta.get("config")),
     )
 

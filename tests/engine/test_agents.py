@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.agent_tools import agent_tools
 from op_jupyter.engine.session import AgentSession
+from op_jupyter.engine.slots import AT_ONCE, PROCESS
 from op_jupyter.errors import UsageError
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import HANG, Gate, Script, ScriptedProvider, call, reply
@@ -227,6 +229,25 @@ def test_three_work_at_once_and_a_fourth_has_to_wait(session: AgentSession) -> N
     assert session.agents.mailbox.waiting == 3
     run(session, ScriptedProvider(reply("thanks")))
     assert sorted(text[-6:] for text in arrived(session)) == ["done 1", "done 2", "done 3"]
+
+
+def test_sub_agents_take_no_place_of_attempts(session: AgentSession) -> None:
+    """Or parents that wait for theirs would block each other for ever."""
+    provider = by_task(
+        {PARENT: [reply(spawn("task 1")), reply(WAIT), reply("heard")], "task 1": [reply("done")]}
+    )
+
+    async def take(places: AsyncExitStack) -> None:
+        for _ in range(AT_ONCE - 1):  # the last one is for the parent
+            await places.enter_async_context(PROCESS.held(AT_ONCE, lambda: None))
+
+    others = AsyncExitStack()
+    loop.run_sync(take, others)
+    try:
+        assert ask(session, provider).text == "heard"
+    finally:
+        loop.run_sync(others.aclose)
+    assert "done" in arrived(session)[0]
 
 
 def test_waiting_ends_when_a_message_of_anybody_arrives(session: AgentSession) -> None:
