@@ -3,7 +3,7 @@
     python benchmarks/kills.py [--count 500] [--seed 1] [--folder PATH] [--only NUMBER]
 
 One process imports everything and forks a child for each kill.  A child works on a session
-(turns with forks and large values, packing, the trash, pushing and pulling, repairing) and
+(turns with forks and large values, packing, the trash, pushing, pulling, importing, repairing) and
 tells what was acknowledged; it is killed from outside after a random time, or by itself at a
 random call that changes something on disk, in the middle of a write for instance.  Then the
 session is opened, held against what was acknowledged, gone on with, and looked at by the doctor
@@ -31,8 +31,10 @@ from pathlib import Path
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn, TurnKind
 from op_jupyter.store.base import Ended, Fill, OpenSession, Tip
+from op_jupyter.store.documents import to_json
 from op_jupyter.store.files import FileSystem
 from op_jupyter.store.git import load_git
+from op_jupyter.store.interchange import copy_session, import_path
 from op_jupyter.store.sessions import SessionStore
 
 SESSION = "s"
@@ -227,6 +229,15 @@ class Child:
             session.close()
             store.push(SESSION, self.remote)
 
+    def take_in(self) -> None:
+        """Documents are imported, and sessions are copied."""
+        document = self.place / f"{self.name}.json"
+        source = self.here.open(SESSION, "read")
+        document.write_text(to_json(source.dag, source.read_blob, whole=True))
+        for name in self.names():
+            import_path(self.here, document, f"taken-{name}")
+            copy_session(self.here, SESSION, f"taken-copy-{name}")
+
     def repair(self) -> None:
         while True:
             damage(self.place / "here" / SESSION, self.chance)
@@ -251,6 +262,7 @@ JOBS: dict[str, Callable[[Child], None]] = {
     "push": Child.push,
     "pull": Child.pull,
     "pull elsewhere": Child.pull_there,
+    "import": Child.take_in,
     "repair": Child.repair,
 }
 
@@ -298,6 +310,7 @@ class World:
             store.doctor(SESSION).mend()
         session = store.open(SESSION)
         dag = session.dag
+        self.check_taken(store, dag)
         for node_id, status in self.nodes.items():
             found = dag.node(node_id)
             expected = ("completed",) if status == "completed" else ("completed", "interrupted")
@@ -317,6 +330,16 @@ class World:
         if other.exists(SESSION):
             other.open(SESSION).close()
             assert other.doctor(SESSION).examine(thorough=False).healthy
+
+    def check_taken(self, store: SessionStore, dag: Dag) -> None:
+        """What was taken in, of a session that nobody wrote to, is whole or not there."""
+        for info in store.sessions(limit=10_000):
+            if info.id.startswith("taken-"):
+                assert list(store.load(info.id).nodes) == list(dag.nodes), info.id
+                store.open(info.id).close()
+                assert store.doctor(info.id).examine(thorough=False).healthy
+                store.delete(info.id)
+                store.purge(info.id)
 
     def end(self) -> None:
         """git agrees, and what was pushed can be pulled by somebody who has nothing."""

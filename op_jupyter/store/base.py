@@ -8,6 +8,7 @@ All calls are synchronous, thread-safe, and return only when what they wrote is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -214,6 +215,15 @@ class Store(Protocol):
         """Reserve a session (title, source, agent_id, ...) and return its id.
 
         Its folder is made with its first record.
+
+        Raises:
+            InvalidSessionId, StoreError: the id is unsafe, or taken.
+        """
+
+    def creating(self, session_id: str) -> AbstractContextManager[OpenSession]:
+        """A new session, which is here when the block ends without an error, or not at all.
+
+        Whatever kills the process meanwhile: nobody sees a part of it.
 
         Raises:
             InvalidSessionId, StoreError: the id is unsafe, or taken.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final, Protocol
 
@@ -41,6 +41,7 @@ class Committer:
         self._gathering = False  # the thread looks at the clock by itself
         self._waiting = 0
         self._stopping = False
+        self._then: Callable[[], None] | None = None
         self.behind = ""
 
     def submit(self, *events: Event) -> None:
@@ -72,13 +73,34 @@ class Committer:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Write what can be written, then do *then*; nobody waits for that, or uses this again."""
+        with self._changed:
+            self._then = then
+            self._changed.notify_all()
+            alive = self._thread is not None and self._thread.is_alive()
+        if not alive:
+            then()
 
     def _is_idle(self) -> bool:
         return not self._working and (self._stalled or self._stopping or not self._queue)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            with self._changed:
+                self._thread, self._stalled = None, True
+                self._changed.notify_all()
+                then = self._then
+            if then is not None:
+                then()
+
+    def _work(self) -> None:
         while batch := self._next_batch():
             behind = "the last commit is missing: the thread that commits has died"
             try:
@@ -103,7 +125,7 @@ class Committer:
     def _next_batch(self) -> tuple[Event, ...]:
         """What to write next; empty at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or (self._queue and not self._stalled))
+            self._changed.wait_for(lambda: self._is_over() or (self._queue and not self._stalled))
             deadline = monotonic() + self._interval
             self._gathering = True
             while (
@@ -113,11 +135,15 @@ class Committer:
             ):
                 self._changed.wait(left)
             self._gathering = False
-            if self._stopping:
+            if self._is_over():
                 return ()
             self._working = True
             # The same once more, not with others: some of it may have been done.
             return self._failed or shared(self._queue)
+
+    def _is_over(self) -> bool:
+        left = self._then is not None and (self._stalled or not self._queue)
+        return self._stopping or left
 
     def _is_worth_waiting(self) -> bool:
         """Only a few bare calls are there, more may come, and nobody waits."""
@@ -125,6 +151,7 @@ class Committer:
             not self._waiting
             and not self._failed
             and not self._stopping
+            and self._then is None
             and len(self._queue) < SHARED_CALLS
             and all(map(is_call, self._queue))
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -38,7 +39,15 @@ from op_jupyter.store.files import (
 from op_jupyter.store.git import Repository
 from op_jupyter.store.history import History, blob_path
 from op_jupyter.store.interrupts import Uninterrupted
-from op_jupyter.store.journal import BETWEEN, LOCAL, Journal, StoredSegment, Unsafe, list_files
+from op_jupyter.store.journal import (
+    BETWEEN,
+    LOCAL,
+    SEGMENT_BYTES,
+    Journal,
+    StoredSegment,
+    Unsafe,
+    list_files,
+)
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.lock import WriterLock, this_process
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
@@ -52,6 +61,8 @@ from op_jupyter.store.summary import META, describe_repair, meta_json
 
 GC_OBJECTS: Final = 7000
 GC_PACKS: Final = 200
+_TOGETHER: Final = 64
+"""So many files are put back while the disk is waited for once."""
 _LOCAL_KEY: Final = "\0local"  # no turn has that id: it would be in the way of nothing
 _TEMPORARY: Final = re.compile(r".*\.[0-9a-f]{8}\.tmp")
 
@@ -149,11 +160,13 @@ class DiskSession(RecordedSession):
         self._history = History(path, dag, self._repository, outside.files, outside.clock)
         self._committer = Committer(self._history)
         self._journal = Journal(path, outside.files, next_number)
-        self._events = EventMaker(dag, self._finish)
-        self._finished: dict[str | None, tuple[str, ...]] = {}
+        self._events = EventMaker(dag, self._journal.finish)
         self._repaired: list[str] = []
         self._unreadable = ""
         self._changed = False
+        # Nothing of these knows the session, so it goes as soon as nobody holds it.
+        self._left = weakref.finalize(self, _leave, self._committer, self._journal, self._lock)
+        self._left.atexit = False
 
     @classmethod
     def reopen(
@@ -165,10 +178,12 @@ class DiskSession(RecordedSession):
         timeout: float = 0.0,
         force: bool = False,
         first: Callable[[], None] = lambda: None,
+        look: Callable[[Folder, Loaded], None] = lambda _folder, _loaded: None,
     ) -> DiskSession:
         """Lock a session, read it, and mend what its last process left.
 
-        *first* is called as soon as the lock is held, before anything is read.
+        *first* is called as soon as the lock is held, before anything is read, and *look* with
+        what was read, before anything is mended; both may raise.
 
         Raises:
             SessionLocked, CorruptRecord, FormatTooNew, StoreError
@@ -176,12 +191,13 @@ class DiskSession(RecordedSession):
         lock = writer_lock(path, session_id, outside)
         with translated(path), ExitStack() as on_error:
             is_folder(path)
-            _acquire(lock, path, outside, timeout, force=force)
+            unclean = acquire(lock, path, outside, timeout, force=force)
             on_error.callback(lock.release)
             first()
             folder = Folder(path, Repository(path, outside.files, outside.clock))
             restored = _restore(folder, outside.files)
             loaded = load(session_id, folder)
+            look(folder, loaded)
             if loaded.damages:
                 raise corrupt(session_id, path, loaded.damages)
             numbers = [segment.name.number for segment in loaded.segments]
@@ -189,7 +205,7 @@ class DiskSession(RecordedSession):
             on_error.callback(session._journal.close)
             on_error.callback(session._committer.abandon)
             session._repaired += restored
-            session._recover(folder, loaded)
+            session._recover(folder, loaded, _committed(folder, unclean=unclean))
             on_error.pop_all()
         return session
 
@@ -298,6 +314,7 @@ class DiskSession(RecordedSession):
             if self._closed:
                 return
             self._closed = True
+            self._left.detach()
             if self._lock.lost_in_fork:
                 return
             if self._changed:
@@ -314,6 +331,7 @@ class DiskSession(RecordedSession):
         """Let go at once, as the end of the process does; the next opening mends the rest."""
         with self._mutex:
             self._closed = True
+            self._left.detach()
         self._committer.abandon()
         self._journal.close()
         self._lock.drop()
@@ -405,15 +423,11 @@ class DiskSession(RecordedSession):
         root, name = os.path.split(self._path)
         os.makedirs(root, DIR_MODE, exist_ok=True)
         self._files.make_folders(root, f"{name}/.git")
-        _acquire(self._lock, self._path, self._outside, 0.0, force=False)
+        acquire(self._lock, self._path, self._outside, 0.0, force=False)
         if list_files(self._path):
             self._lock.release()
             raise StoreError(f"session {self.session_id!r} was made elsewhere; open it again")
         self._exists = True
-
-    def _finish(self, turn_id: str | None) -> tuple[str, ...]:
-        """Files of a segment that is complete now."""
-        return self._finished.pop(turn_id, ()) or self._journal.finish(turn_id)
 
     def _with_between(self, events: list[Event]) -> list[Event]:
         """What was stored between turns goes into the commit of the turn that ends now."""
@@ -422,14 +436,17 @@ class DiskSession(RecordedSession):
 
     # -- opening
 
-    def _recover(self, folder: Folder, loaded: Loaded) -> None:
-        """Bring journal and git to where they would be had the last process not died."""
+    def _recover(self, folder: Folder, loaded: Loaded, told: Collection[str]) -> None:
+        """Bring journal and git to where they would be had the last process not died.
+
+        *told*: the segments' files that git has, as they are.
+        """
         self._unreadable = folder.in_git.unreadable
         self._cut_torn(loaded.segments)
-        lost = self._replay(loaded, folder.in_git.segments)
+        lost = self._replay(loaded, told)
         if not self._unreadable:
             self._committer.submit(*lost)
-            self._changed = bool(self._finished.get(None))
+            self._changed = self._journal.has_found(None)
         for path in walk_files(f"{self._path}/context/blobs"):
             if f"context/blobs/{path}" not in folder.in_git.blobs and not path.endswith(".tmp"):
                 self._events.mention(path.rpartition("/")[2], None)
@@ -457,7 +474,7 @@ class DiskSession(RecordedSession):
                     f"{segment.torn} bytes of a record that was never finished were cut off {path}"
                 )
 
-    def _replay(self, loaded: Loaded, in_git: Mapping[str, bytes]) -> list[Event]:
+    def _replay(self, loaded: Loaded, told: Collection[str]) -> list[Event]:
         """What the last process did not come to tell git."""
         turn_of: dict[str, str | None] = {}
         between: list[str] = []
@@ -469,17 +486,17 @@ class DiskSession(RecordedSession):
                 local.update(paths)
                 continue
             if segment.turn_id is not None and not segment.open:
-                self._finished[segment.turn_id] = tuple(paths)
+                self._journal.found_finished(segment.turn_id, tuple(paths))
             elif segment.turn_id is None:
-                between += [path for path in paths if path not in in_git]
-        self._finished[None] = tuple(between)
+                between += [path for path in paths if path not in told]
+        self._journal.found_finished(None, tuple(between))
         lost: list[Event] = []
         for _, path, _, record in loaded.records:
             if path in local:
                 self._events.follow_silently(record)
                 continue
-            events = self._events.follow(record, turn_of[path])
-            if path not in in_git:
+            events = self._events.follow(record, turn_of[path], told=path in told)
+            if path not in told:
                 lost += self._with_between(events)
             elif turn_of[path] is None:
                 self._events.forget_between()
@@ -502,13 +519,28 @@ class DiskSession(RecordedSession):
         return [*events, Described(meta)]
 
 
+def _leave(committer: Committer, journal: Journal, lock: WriterLock) -> None:
+    """Let go of what a session had that nobody closed.
+
+    It may be any thread, in the middle of anything, that comes by here: nothing is waited for.
+    """
+    if lock.lost_in_fork:
+        return  # its threads are the parent's
+
+    def let_go() -> None:
+        journal.close()
+        lock.release()
+
+    committer.leave(let_go)
+
+
 def writer_lock(path: str, session_id: str, outside: Outside) -> WriterLock:
     """The lock of the session in *path*."""
     return WriterLock(f"{path}/.git/session.lock", session_id, outside.files)
 
 
-def _acquire(lock: WriterLock, path: str, outside: Outside, timeout: float, *, force: bool) -> None:
-    """Take the lock, and remove what a dead holder left half written."""
+def acquire(lock: WriterLock, path: str, outside: Outside, timeout: float, *, force: bool) -> bool:
+    """Take the lock, and remove what a dead holder left half written; whether there was one."""
     outside.files.make_folders(path, ".git")
     now = outside.clock()
     unclean = lock.acquire(
@@ -521,6 +553,17 @@ def _acquire(lock: WriterLock, path: str, outside: Outside, timeout: float, *, f
         for name in walk_files(path):
             if not name.startswith(".git/") and _TEMPORARY.fullmatch(name):
                 remove(f"{path}/{name}")
+    return unclean
+
+
+def _committed(folder: Folder, *, unclean: bool) -> Collection[str]:
+    """The segments' files that git has as they are.
+
+    A person may have committed one by hand in the middle of its turn, and its process may have
+    died before it told git of the rest.
+    """
+    found = folder.in_git.segments
+    return {path for path in found if not (unclean and folder.is_ahead(path))}
 
 
 def _restore(folder: Folder, files: FileSystem) -> list[str]:
@@ -528,8 +571,13 @@ def _restore(folder: Folder, files: FileSystem) -> list[str]:
     found = folder.in_git
     missing = [p for p in found.segments if not os.path.lexists(f"{folder.path}/{p}")]
     missing += [p for p in found.blobs if not os.path.lexists(f"{folder.path}/{p}")]
+    together: dict[str, bytes] = {}
     for path in missing:
-        data = folder.read(path)
         files.make_folders(folder.path, os.path.dirname(path))
-        files.replace(f"{folder.path}/{path}", data)
+        together[f"{folder.path}/{path}"] = folder.read(path)
+        if len(together) == _TOGETHER or sum(map(len, together.values())) > SEGMENT_BYTES:
+            files.replace_each(together)
+            together = {}
+    if together:
+        files.replace_each(together)
     return [f"{len(missing)} files that were only in git were put back"] if missing else []

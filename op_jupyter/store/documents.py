@@ -24,7 +24,14 @@ from op_jupyter.store.codec import Record
 KIND: Final = "op-jupyter session"
 KEPT_BYTES: Final = 16 * 1024 * 1024
 """So much of kept values goes into a document that is not asked to be whole."""
-_HASH: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+MOST_BYTES: Final = 512 * 1024 * 1024
+"""Larger documents and folders cannot be imported: they are read as one."""
+LONGER: Final = "`op-jupyter push` and `pull` take sessions of any length to other places"
+# Longer runs than a hash has are matched as well, and passed over: that is three times as fast as
+# to look around at each place.
+_HEX: Final = re.compile("[0-9a-f]{64,}")
+_HASH_CHARS: Final = 64
+_encode: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 
 Tell: TypeAlias = Callable[[str], None]
 """Told what a person should know: one sentence."""
@@ -37,9 +44,9 @@ def to_json(
 
     Args:
         whole: with all of them, also beyond `KEPT_BYTES`.
-        tell: is told when some are left out.
+        tell: is told when some are left out, and when the document is too large to be imported.
     """
-    lines = [json.dumps(r, ensure_ascii=False, sort_keys=True) for r in records_of(dag)]
+    lines = [_encode(record) for record in records_of(dag)]
     sizes = kept_values(lines, read_blob)
     taken = list(sizes) if whole else _fitting(sizes)
     head: Record = {"kind": KIND, "format": codec.FORMAT, "session_id": dag.session_id}
@@ -51,7 +58,10 @@ def to_json(
     # Joined once: a long session has hundreds of megabytes.
     parts = [f'{json.dumps(head)[:-1]},\n"records": [\n', *_lines(lines)]
     parts += ['\n],\n"kept": {\n', *_lines(kept), "\n}}\n"]
-    return "".join(parts)
+    text = "".join(parts)
+    if 4 * len(text) > MOST_BYTES and (size := len(text.encode())) > MOST_BYTES:
+        tell(f"with {size:,} bytes this document is too large to be imported again; {LONGER}")
+    return text
 
 
 def _lines(texts: Sequence[str]) -> Iterator[str]:
@@ -78,8 +88,8 @@ def kept_values(texts: Iterable[str], read_blob: codec.ReadBlob) -> dict[str, in
     seen: set[str] = set()
     pending = list(texts)
     while pending:
-        for sha256 in _HASH.findall(pending.pop()):
-            if sha256 in seen:
+        for sha256 in _HEX.findall(pending.pop()):
+            if sha256 in seen or len(sha256) > _HASH_CHARS:
                 continue
             seen.add(sha256)
             with suppress(StoreError, OSError):  # not everything that looks like one is kept
@@ -98,9 +108,9 @@ def _fitting(sizes: Mapping[str, int]) -> list[str]:
 
 def _value_to_json(data: bytes) -> str:
     try:
-        return json.dumps({"text": data.decode()}, ensure_ascii=False)
+        return _encode({"text": data.decode()})
     except UnicodeDecodeError:
-        return json.dumps({"base64": base64.b64encode(data).decode()})
+        return _encode({"base64": base64.b64encode(data).decode()})
 
 
 def records_of(dag: Dag) -> Iterator[Record]:

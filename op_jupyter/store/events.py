@@ -138,8 +138,11 @@ class EventMaker:
         """A large value that belongs to a turn, or to what is between."""
         self._blobs.setdefault(turn_id, set()).add(sha256)
 
-    def follow(self, record: Record, turn_id: str | None) -> list[Event]:
-        """What *record*, which is in the segment of *turn_id* and in the graph, means for git."""
+    def follow(self, record: Record, turn_id: str | None, *, told: bool = False) -> list[Event]:
+        """What *record*, which is in the segment of *turn_id* and in the graph, means for git.
+
+        *told*: git has it, so nothing is made for it of turns that ended and of metadata.
+        """
         if "blobs" in record:
             for blob in record["blobs"].values():
                 self.mention(blob["hash"], turn_id)
@@ -150,10 +153,10 @@ class EventMaker:
                 if turn_id is not None and record["node"]["role"] == "llm":
                     self._models.setdefault(turn_id, []).append(record["node"]["id"])
             case "turn":
-                return self._turn(record)
+                return self._turn(record, told)
             case "head":
                 return [self._point(record["branch"], record["node"], record["activate"])]
-            case "meta":
+            case "meta" if not told:
                 return [Described(meta_json(self._dag))]
         return []
 
@@ -174,19 +177,23 @@ class EventMaker:
         self._words.clear()
         self._blobs.pop(None, None)
 
-    def _turn(self, record: Record) -> list[Event]:
+    def _turn(self, record: Record, told: bool) -> list[Event]:
         if record["op"] == "open":
             turn, branch = record["turn"], record["branch"]
             self._branch_of[turn["id"]] = branch
             forks = branch not in self._branches
             return [self._point(branch, turn.get("base"), activate=True)] if forks else []
         turn_id = record["id"]
+        branch, files = self._branch_of.pop(turn_id), self._finish(turn_id)
+        blobs, models = self._blobs.pop(turn_id, ()), self._models.pop(turn_id, ())
+        if told:
+            return []
         ended = TurnEnded(
             turn=self._dag.turns[turn_id],
-            branch=self._branch_of.pop(turn_id),
-            files=self._finish(turn_id),
-            blobs=frozenset(self._blobs.pop(turn_id, ())),
-            spent=self._spent(self._models.pop(turn_id, ())),
+            branch=branch,
+            files=files,
+            blobs=frozenset(blobs),
+            spent=self._spent(models),
             meta=meta_json(self._dag),
             recovered=self.recovering,
         )

@@ -18,6 +18,9 @@ from typing import Final
 from op_jupyter.errors import StoreError
 
 _SETTINGS: Final = {
+    # Differences between texts that have little in common take minutes to look for in a long
+    # session, and save next to nothing.
+    "core.bigFileThreshold": "16k",
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
     "core.autocrlf": "false",

@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +28,7 @@ from op_jupyter.errors import (
 from op_jupyter.store import codec
 from op_jupyter.store.base import Store
 from op_jupyter.store.codec import BadRecord, Record
-from op_jupyter.store.documents import KIND, kept_values, records_of
+from op_jupyter.store.documents import KIND, LONGER, MOST_BYTES, kept_values, records_of
 from op_jupyter.store.files import read_file
 from op_jupyter.store.history import blob_path
 from op_jupyter.store.journal import MAX_FILE_BYTES, list_files, read_segments
@@ -37,10 +36,11 @@ from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.session import RecordedSession, check_blob_hash
 from op_jupyter.store.summary import new_session_id
 
-MAX_BYTES: Final = 512 * 1024 * 1024
-"""Larger documents and folders are refused."""
 MAX_RECORDS: Final = 2_000_000
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 _BATCH: Final = 500
+_BATCH_TURNS: Final = 50
+"""Each turn of a batch is a file of its own, open until the batch is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _with_kept(
     Raises:
         StoreError: these have more than *most_bytes*.
     """
-    texts = (json.dumps(record, ensure_ascii=False) for record in records)
+    texts = map(_encode, records)
     sizes = kept_values(texts, read_blob)
     if (size := sum(sizes.values())) > most_bytes:
         raise StoreError(f"its kept values have {size:,} bytes, which are too many")
@@ -132,8 +132,10 @@ class _Read:
 
 
 def _read_document(path: Path) -> _Read:
+    real = os.fspath(path.resolve())
     try:
-        text = read_file(os.fspath(path.resolve()), MAX_BYTES).decode("utf-8-sig")
+        _check_size(path, os.stat(real).st_size)
+        text = read_file(real, MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be imported: {error}") from error
     try:
@@ -156,6 +158,13 @@ def _read_document(path: Path) -> _Read:
     named = named if isinstance(named, str) else ""
     notes = ("some kept values were left out of it",) if document.get("left_out") else ()
     return _Read(named, _as_of_today(path, records, version), kept, notes)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"{path} has {size:,} bytes, and at most {MOST_BYTES:,} can be imported; {LONGER}"
+        )
 
 
 def _read_kept(path: Path, kept: Any) -> list[bytes]:
@@ -197,8 +206,7 @@ def _read_folder(path: Path) -> _Read:
         raise UsageError(f"{path} cannot be imported: {error}") from error
     if not files:
         raise UsageError(f"{path} is no session's folder: it has no history/")
-    if (size := sum(files.values())) > MAX_BYTES:
-        raise UsageError(f"{path} has {size:,} bytes of history; {MAX_BYTES:,} are allowed")
+    _check_size(path, size := sum(files.values()))
     found: list[tuple[int, str, int, Record]] = []
     for segment in read_segments(files, lambda p: read_file(f"{folder}/{p}", MAX_FILE_BYTES)):
         if segment.damages:
@@ -209,7 +217,7 @@ def _read_folder(path: Path) -> _Read:
             )
         found += segment.records
     found.sort(key=lambda entry: entry[:3])
-    budget = _Budget(MAX_BYTES - size)
+    budget = _Budget(MOST_BYTES - size)
 
     def read_blob(sha256: str) -> bytes:
         data = read_file(f"{folder}/{blob_path(check_blob_hash(sha256))}", MAX_OBJECT_BYTES)
@@ -276,22 +284,14 @@ def _store(
     changed |= more
     if scratch.meta.get("id", wanted) != wanted:
         changed["id"] = wanted
-    store.create_session(wanted)
-    try:
-        session = store.open(wanted)
+    with store.creating(wanted) as session:
         assert isinstance(session, RecordedSession)
-        try:
-            for batch in _batches(checked):
-                session.take_over(batch)
-            for data in read.kept:
-                session.put_blob(data, "application/octet-stream")
-            if changed:
-                session.set_meta(**changed)
-        finally:
-            session.close()
-    except BaseException:
-        store.delete(wanted)
-        raise
+        for batch in _batches(checked):
+            session.take_over(batch)
+        for data in read.kept:
+            session.put_blob(data, "application/octet-stream")
+        if changed:
+            session.set_meta(**changed)
     return _Stored(len(scratch.turns), notes)
 
 
@@ -310,17 +310,22 @@ def _free_id(store: Store, named: str, asked: str | None) -> tuple[str, str]:
 
 
 def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Runs of new nodes of one turn, which are stored as one; anything else alone."""
-    for (kind, _), run in groupby(records, key=_batch_key):
-        found = list(run)
-        size = _BATCH if kind == "enter" else 1
-        yield from (found[at : at + size] for at in range(0, len(found), size))
-
-
-def _batch_key(record: Record) -> tuple[str, Any]:
-    node = record.get("node")
-    turn = node.get("metadata", {}).get("turn_id") if isinstance(node, dict) else None
-    return str(record["kind"]), turn
+    """Runs of turns and their nodes, each stored as one; anything else alone."""
+    batch: list[Record] = []
+    turns = 0
+    for record in records:
+        together = record["kind"] in ("turn", "enter")
+        begins = record.get("op") == "open"
+        if batch and (not together or len(batch) == _BATCH or turns + begins > _BATCH_TURNS):
+            yield batch
+            batch, turns = [], 0
+        if together:
+            batch.append(record)
+            turns += begins
+        else:
+            yield [record]
+    if batch:
+        yield batch
 
 
 def _as_it_is(_meta: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from op_jupyter.errors import StoreError
 from op_jupyter.store import codec
@@ -33,6 +33,10 @@ LOCAL: Final = "local"
 
 _NAME: Final = re.compile(r"(\d{5,9})-([a-z]{1,20})-([0-9a-f]{8})(?:\.(\d{1,5}))?\.jsonl")
 _CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
+
+
+Entry: TypeAlias = tuple[int, str, int, Record]
+"""A record with what orders it: its seq, and the file and the offset where it stands."""
 
 
 class Unsafe(StoreError):
@@ -87,6 +91,7 @@ class Journal:
         self._files = files
         self._next_number = next_number
         self._segments: dict[str | None, _OpenSegment] = {}
+        self._finished: dict[str | None, tuple[str, ...]] = {}
         self._unsynced: set[str] = set()
 
     def __contains__(self, key: str | None) -> bool:
@@ -101,6 +106,14 @@ class Journal:
         """Go on with a segment that was left open, its last file *size* bytes long."""
         fd = self._open_alone(name.path(part), size)
         self._segments[key] = _OpenSegment(name, fd, part, size)
+
+    def found_finished(self, key: str | None, paths: tuple[str, ...]) -> None:
+        """Remember the files of a segment that was closed before: `finish` gives them, once."""
+        self._finished[key] = paths
+
+    def has_found(self, key: str | None) -> bool:
+        """Whether there are such files still, which nobody has asked for."""
+        return bool(self._finished.get(key))
 
     def cut(self, path: str, size: int) -> None:
         """Cut a file to its *size* good bytes, durably."""
@@ -127,6 +140,8 @@ class Journal:
             Unsafe: nobody knows what is on disk now.
         """
         touched = [self._segments[key] for key, _ in groups]
+        for segment in touched:
+            self._check_there(segment)
         before = [(segment.fd, segment.part, segment.size) for segment in touched]
         try:
             for segment, (_, data) in zip(touched, groups, strict=True):
@@ -145,6 +160,8 @@ class Journal:
 
     def finish(self, key: str | None) -> tuple[str, ...]:
         """Close the segment of *key* for good and return its files, relative to the folder."""
+        if found := self._finished.pop(key, ()):
+            return found
         segment = self._segments.pop(key, None)
         if segment is None or segment.fd < 0:
             return ()
@@ -153,6 +170,7 @@ class Journal:
 
     def close(self) -> None:
         """Close every file."""
+        self._finished.clear()
         for key in list(self._segments):
             self.finish(key)
 
@@ -161,6 +179,15 @@ class Journal:
             self._start_file(segment)
         self._files.write_all(segment.fd, data)
         segment.size += len(data)
+
+    def _check_there(self, segment: _OpenSegment) -> None:
+        """Write nothing into a file that has no name any more: it would be lost."""
+        if segment.fd >= 0 and not os.fstat(segment.fd).st_nlink:
+            path = segment.name.path(segment.part)
+            raise Unsafe(
+                f"somebody else removed {self._folder}/{path} while it was written to, by "
+                "`git clean` or `git checkout` for instance"
+            )
 
     def _start_file(self, segment: _OpenSegment) -> None:
         path = segment.name.path(segment.part + 1)
@@ -214,7 +241,7 @@ class StoredSegment:
     """
 
     name: SegmentName
-    records: list[tuple[int, str, int, Record]]
+    records: list[Entry]
     damages: list[Damage]
     open: bool
     sizes: list[int]

@@ -73,8 +73,13 @@ class Folder:
 
     def read(self, path: str) -> bytes:
         """A file of ours that git has."""
-        in_git = self.in_git.segments | self.in_git.blobs
-        return self._repository.read(in_git[path])[1]
+        sha = self.in_git.segments.get(path) or self.in_git.blobs[path]
+        return self._repository.read(sha)[1]
+
+    def is_ahead(self, path: str) -> bool:
+        """Whether a segment's file goes on where git's copy of it ends."""
+        data, sha = self.read_segment(path), self.in_git.segments[path]
+        return name_of(b"blob", data) != sha and data.startswith(self._repository.read(sha)[1])
 
     def list_segments(self) -> dict[str, int | None]:
         """Paths of all segment files with their sizes; None: it is in git only."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -109,6 +110,18 @@ class MemoryStore:
             raise StoreError(f"session id {session_id!r} is taken; open it, or choose another id")
         self._sessions[session_id] = _Kept(creation_meta(session_id, meta, self._clock()))
         return session_id
+
+    @contextmanager
+    def creating(self, session_id: str) -> Iterator[MemorySession]:
+        """A new session, which is here when the block ends without an error."""
+        kept = self._sessions.pop(self.create_session(session_id))
+        session = MemorySession(session_id, kept, self._clock)
+        try:
+            yield session
+        finally:
+            session.close()
+        self.create_session(session_id)
+        self._sessions[session_id] = kept
 
     def exists(self, session_id: str) -> bool:
         """Whether that session was created here."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,12 +17,13 @@ from typing import Any, Final
 from op_jupyter.core.graph import Dag
 from op_jupyter.errors import GraphError, StoreError, UnknownSession
 from op_jupyter.store import codec
-from op_jupyter.store.codec import BadRecord, Record
+from op_jupyter.store.codec import BadRecord
 from op_jupyter.store.disk import DiskSession, Outside
 from op_jupyter.store.git import Repository
-from op_jupyter.store.journal import LOCAL, Damage, Journal
+from op_jupyter.store.journal import LOCAL, Damage, Entry, Journal, read_segments
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.objects import is_safe_ref
+from op_jupyter.store.packs import name_of
 from op_jupyter.store.sync import HEADS, KEPT, Commits, Incoming, Synced, numbered, short
 
 _ARRIVED: Final = "refs/arrived/"
@@ -45,9 +46,13 @@ def take_new(session_id: str, arrived: Incoming, outside: Outside, target: str) 
     refs = arrived.repository.refs.all()
     if not any(ref.startswith(HEADS) for ref in refs):
         raise UnknownSession(f"there is no session {session_id!r} in that repository")
-    _, loaded = _load_whole(session_id, arrived.path, arrived.repository)
-    commits, last = Commits(arrived.repository), _tips_of_turns(loaded.records)
-    session = DiskSession.reopen(arrived.path, session_id, outside)
+    commits, last = Commits(arrived.repository), dict[str, str]()
+
+    def look(folder: Folder, loaded: Loaded) -> None:
+        _check_readable(folder)
+        last.update(_tips_of_turns(loaded.records))
+
+    session = DiskSession.reopen(arrived.path, session_id, outside, look=look)
     try:
         notes = _distrust(session)
         for ref, tip in sorted(refs.items()):
@@ -141,15 +146,18 @@ class Joining:
 
     def _let_in(self) -> None:
         """Check that it fits, plan, and take everything in as one; the lock is held."""
-        repository = self._repository()
-        arrived = self._arrived
-        here, loaded = _load_whole(self._session_id, self._path, repository)
-        there, other = _load_whole(self._session_id, arrived.path, arrived.repository)
-        _check_same_session(self._session_id, here, there)
-        union = _union(self._session_id, loaded, other)
-        self._arrivals = self._plan(repository, union, [*loaded.records, *other.records])
-        if not self._arrivals:
+        repository, arrived = self._repository(), self._arrived
+        lines = _Lines(repository, arrived.repository)
+        if not lines.fresh():
             return
+        here, there = Folder(self._path, repository), Folder(arrived.path, arrived.repository)
+        loaded = _load_whole(self._session_id, here)
+        _check_readable(there)
+        _check_same_session(self._session_id, here, there)
+        records = [*loaded.records, *_read_new(self._session_id, here, there)]
+        records.sort(key=lambda entry: entry[:3])
+        union = _union(self._session_id, records)
+        self._arrivals = self._plan(lines, union, _tips_of_turns(records))
         self._settle(loaded, union)
         tips = [arrival.tip for arrival in self._arrivals]
         known = [
@@ -162,21 +170,12 @@ class Joining:
         named = {f"{_ARRIVED}{number}": tip for number, tip in enumerate(tips, 1)}
         repository.refs.repack(named, drop=_ARRIVED)
 
-    def _plan(
-        self,
-        repository: Repository,
-        union: Dag,
-        records: Sequence[tuple[int, str, int, Record]],
-    ) -> list[_Arrival]:
-        ours = {
-            ref: sha for ref, sha in repository.refs.all().items() if not ref.startswith(_ARRIVED)
-        }
-        here, there = Commits(repository), Commits(self._arrived.repository)
-        held = here.below(ours.values())
-        last, named = _tips_of_turns(records), union.branches
+    def _plan(self, lines: _Lines, union: Dag, last: Mapping[str, str]) -> list[_Arrival]:
+        ours, there, held = dict(lines.ours), lines.there, set(lines.held)
+        named = union.branches
         arrivals = []
-        for ref, tip in sorted(self._arrived.repository.refs.all().items()):
-            if tip in held or not is_safe_ref(ref) or not ref.startswith((HEADS, KEPT)):
+        for ref, tip in lines.fresh():
+            if tip in held:
                 continue
             line = there.below([tip])
             name = next(
@@ -232,15 +231,65 @@ class Joining:
         return {**dag.branches, **dict(filter(None, arrived))}
 
 
-def _load_whole(session_id: str, path: str, repository: Repository) -> tuple[Folder, Loaded]:
-    """A session, of which everything is there and good."""
-    folder = Folder(path, repository)
+class _Lines:
+    """What the refs of two repositories reach.
+
+    Attributes:
+        ours: the refs here.
+        held: commits that these reach.
+    """
+
+    def __init__(self, here: Repository, there: Repository) -> None:
+        refs = here.refs.all().items()
+        self.ours = {ref: sha for ref, sha in refs if not ref.startswith(_ARRIVED)}
+        self.held = Commits(here).below(self.ours.values())
+        self.there = Commits(there)
+        self._theirs = there.refs.all()
+
+    def fresh(self) -> list[tuple[str, bytes]]:
+        """The refs there, and their tips, that have something which is not here."""
+        return [
+            (ref, tip)
+            for ref, tip in sorted(self._theirs.items())
+            if tip not in self.held and is_safe_ref(ref) and ref.startswith((HEADS, KEPT))
+        ]
+
+
+def _check_readable(folder: Folder) -> None:
     if folder.in_git.unreadable:
         raise StoreError(folder.in_git.unreadable)
+
+
+def _load_whole(session_id: str, folder: Folder) -> Loaded:
+    """A session, of which everything is there and good."""
+    _check_readable(folder)
     loaded = load(session_id, folder)
     if loaded.damages:
-        raise corrupt(session_id, path, loaded.damages)
-    return folder, loaded
+        raise corrupt(session_id, folder.path, loaded.damages)
+    return loaded
+
+
+def _read_new(session_id: str, here: Folder, there: Folder) -> list[Entry]:
+    """The records *there* in files that are not *here*, whole.
+
+    Raises:
+        CorruptRecord: one of them is not good.
+    """
+    have = here.list_segments()
+    files = {path: None for path in there.in_git.segments if path not in have}
+    records: list[Entry] = []
+    damages: list[Damage] = []
+    for segment in read_segments(files, there.read_segment):
+        damages += segment.damages
+        for seq, path, offset, record in segment.records:
+            try:
+                whole = codec.make_whole(record, there.read_blob)
+                records.append((seq, path, offset, whole))
+            except (BadRecord, OSError) as exc:
+                damages.append(Damage(path, offset, str(exc)))
+    if damages:
+        raise corrupt(session_id, "what was pulled", damages)
+    return records
 
 
 def _check_same_session(session_id: str, here: Folder, there: Folder) -> None:
@@ -251,22 +300,19 @@ def _check_same_session(session_id: str, here: Folder, there: Folder) -> None:
             f"session {session_id!r} there is another one that has the same id; nothing was changed"
         )
     for path in shared:
-        if here.read_segment(path) != there.read_segment(path):
+        if name_of(b"blob", here.read_segment(path)) != theirs[path]:
             raise StoreError(
                 f"{path} of session {session_id!r} is not the same there as here; "
                 "nothing was changed"
             )
 
 
-def _union(session_id: str, ours: Loaded, theirs: Loaded) -> Dag:
-    """Both, folded together.
+def _union(session_id: str, records: Sequence[Entry]) -> Dag:
+    """The *records* of both, folded together.
 
     Raises:
         CorruptRecord: they do not fit.
     """
-    have = {path for _, path, _, _ in ours.records}
-    records = ours.records + [entry for entry in theirs.records if entry[1] not in have]
-    records.sort(key=lambda entry: entry[:3])
     dag = Dag(session_id)
     for _, path, offset, record in records:
         try:
@@ -277,10 +323,10 @@ def _union(session_id: str, ours: Loaded, theirs: Loaded) -> Dag:
     return dag
 
 
-def _tips_of_turns(records: Sequence[tuple[int, str, int, Record]]) -> Mapping[str, str]:
-    """The node that each turn left as the tip of its line."""
+def _tips_of_turns(records: Iterable[Entry]) -> Mapping[str, str]:
+    """The node that each turn left as the tip of its line; *records* are in order."""
     tips: dict[str, str] = {}
-    for _, _, _, record in sorted(records, key=lambda entry: entry[:3]):
+    for _, _, _, record in records:
         if record["kind"] == "enter" and "head" in record:
             turn_id = record["node"].get("metadata", {}).get("turn_id")
             if isinstance(turn_id, str):

@@ -15,12 +15,19 @@ from op_jupyter.core.nodes import check_session_id
 from op_jupyter.errors import InvalidSessionId, SessionLocked, StoreError, UnknownSession
 from op_jupyter.store import sync
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
-from op_jupyter.store.disk import DiskSession, Outside, ReadSession, translated, writer_lock
+from op_jupyter.store.disk import (
+    DiskSession,
+    Outside,
+    ReadSession,
+    acquire,
+    translated,
+    writer_lock,
+)
 from op_jupyter.store.doctor import Doctor
-from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
+from op_jupyter.store.files import FileSystem, disk_usage, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.loading import Folder, corrupt, load, load_node
-from op_jupyter.store.lock import Holder, locked, this_process
+from op_jupyter.store.lock import Holder, WriterLock, locked, this_process
 from op_jupyter.store.pulling import Joining, take_new
 from op_jupyter.store.remotes import open_remote
 from op_jupyter.store.session import timestamp
@@ -78,6 +85,26 @@ class SessionStore:
             raise StoreError(f"session id {session_id!r} is taken; open it, or choose another id")
         self._reserved[session_id] = creation_meta(session_id, meta, self._outside.clock())
         return session_id
+
+    @contextmanager
+    def creating(self, session_id: str) -> Iterator[DiskSession]:
+        """A new session, which is here when the block ends without an error, or not at all."""
+        self.create_session(session_id)
+        reserved = self._reserved.pop(session_id)
+        folder = self._folder(session_id)
+        with translated(self._root), self._incoming() as made:
+            session = DiskSession(made.path, Dag(session_id), reserved, self._outside)
+            try:
+                yield session
+            finally:
+                session.close()
+            if not session.dag.last_seq:  # nothing of it is on disk, so it waits for more
+                self._reserved[session_id] = reserved
+                return
+            if self._is_stored(session_id):
+                raise StoreError(f"session id {session_id!r} was taken meanwhile; choose another")
+            self._outside.files.rename(made.path, folder)
+            self._outside.files.sync_folder(self._root)
 
     def exists(self, session_id: str) -> bool:
         """Whether that session was created here."""
@@ -152,11 +179,18 @@ class SessionStore:
         """
         if not self._is_stored(session_id):
             raise self._unknown(session_id)
-        session = DiskSession.reopen(self._folder(session_id), session_id, self._outside)
-        try:
-            return session.pack()
-        finally:
-            session.close()
+        folder = self._folder(session_id)
+        lock = writer_lock(folder, session_id, self._outside)
+        with translated(folder):
+            is_folder(folder)
+            unclean = acquire(lock, folder, self._outside, 0.0, force=False)
+            try:
+                # No record is read: what the last process left is for who opens the session.
+                before = disk_usage(folder)
+                self._repository(session_id).gc()
+                return before, disk_usage(folder)
+            finally:
+                _give_back(lock, unclean)
 
     def doctor(self, session_id: str) -> Doctor:
         """Who looks at a session and mends it, whatever state it is in.
@@ -206,7 +240,7 @@ class SessionStore:
         Raises:
             UsageError: *remote* is neither.
             UnknownSession: it has no such session.
-            SessionLocked: the session is open for writing here.
+            SessionLocked: there is something new, and the session is open for writing here.
             StoreError: it cannot be reached or does not fit; nothing was changed.
         """
         with translated(remote), self._incoming() as arrived:
@@ -214,7 +248,10 @@ class SessionStore:
             pushed = sync.sessions_in(other)
             if session_id is not None and check_session_id(session_id) in pushed:
                 found: str | None = session_id
-                arrived.fetch(other, session_id, self._repository_of(session_id))
+                here = self._repository_of(session_id)
+                if here and sync.has_all(here, sync.of_session(other.refs(), session_id)):
+                    return Synced(session_id, ())
+                arrived.fetch(other, session_id, here)
             else:
                 arrived.fetch(other, None)
                 found = sync.read_id(arrived)
@@ -362,11 +399,19 @@ class SessionStore:
         is_folder(folder)
         self._outside.files.make_folders(folder, ".git")
         lock = writer_lock(folder, session_id, self._outside)
-        lock.acquire(self._me())
+        unclean = lock.acquire(self._me())
         try:
             yield
         finally:
-            lock.release()
+            _give_back(lock, unclean)
+
+
+def _give_back(lock: WriterLock, unclean: bool) -> None:
+    """Let go; whoever opens the session next is told when the last writer was not heard of."""
+    if unclean:
+        lock.drop()
+    else:
+        lock.release()
 
 
 def _read_only(session_id: str) -> str:

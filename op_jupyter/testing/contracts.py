@@ -89,6 +89,22 @@ class StoreContract:
         with pytest.raises(StoreError, match="taken"):
             store.create_session("s1")
 
+    def test_a_session_is_created_as_a_whole_or_not_at_all(self, store: Store) -> None:
+        with pytest.raises(ValueError, match="half way"), store.creating("s2") as session:
+            session.append(Node("n1", "user", "user"))
+            assert not store.exists("s2")
+            raise ValueError("half way")
+        assert not store.exists("s2")
+        with store.creating("s2") as session:
+            session.set_meta(title="second")
+            session.append(Node("n1", "user", "user", status="completed"))
+            assert store.sessions() == []
+        assert [info.title for info in store.sessions()] == ["second"]
+        assert store.load("s2").meta["id"] == "s2"
+        store.open("s2").close()
+        with pytest.raises(StoreError, match="taken"), store.creating("s2"):
+            raise AssertionError("never comes here")
+
     @pytest.mark.parametrize("bad", ["..", "a/b", "", "a..b", ".hidden", "x" * 129, "a b"])
     def test_an_unsafe_id_is_refused_everywhere(self, store: Store, bad: str) -> None:
         for call in (store.create_session, store.exists, store.open, store.load, store.delete):

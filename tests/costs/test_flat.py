@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -207,6 +209,34 @@ def test_a_turn_waits_for_the_disk_as_rarely_as_can_be(
             turn(session, 3)
             waited_for = files.asked - before
     assert (waited_for["writes"], waited_for["waits"]) == (writes, writes)
+
+
+def test_nodes_that_are_appended_together_are_waited_for_once(tmp_path: Path) -> None:
+    files = CountingFiles()
+    store = SessionStore(tmp_path, files=files)
+    with closing(store.open(store.create_session("s"))) as session:
+        session.begin_turn(Turn("t", subject="a turn"))
+        before = files.asked.copy()
+        inside = {"turn_id": "t"}
+        session.append_many([Node(f"n{n}", "code", "f", metadata=inside) for n in range(50)])
+        asked = files.asked - before
+    assert (asked["waits"], asked["writes"]) == (1, 1)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git executable")
+def test_what_is_pulled_is_waited_for_together(tmp_path: Path) -> None:
+    turns = 40
+    here, remote = SessionStore(tmp_path / "here"), str(tmp_path / "remote.git")
+    with closing(here.open(here.create_session("s"))) as session:
+        for number in range(turns):
+            write_turn(session, number)
+    subprocess.run(["git", "init", "-q", "--bare", remote], check=True)
+    here.push("s", remote)
+    files = CountingFiles()
+    there = SessionStore(tmp_path / "there", files=files)
+    there.pull(remote, "s")
+    assert len(there.load("s").turns) == turns
+    assert files.asked["waits"] < turns
 
 
 def test_a_session_begins_with_few_waits_for_the_disk(tmp_path: Path) -> None:

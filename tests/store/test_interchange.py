@@ -234,7 +234,7 @@ def test_a_bomb_of_large_values_is_refused(
     store: SessionStore, other: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(store)
-    monkeypatch.setattr("op_jupyter.store.interchange.MAX_BYTES", 500_000)
+    monkeypatch.setattr("op_jupyter.store.interchange.MOST_BYTES", 500_000)
 
     with pytest.raises(OpenProgramError, match="too many"):
         import_path(other, store.root_path / "one")

@@ -1,5 +1,6 @@
 """One writer a session: across processes, forks and machines."""
 
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import SessionLocked, StoreError
 from op_jupyter.store.lock import this_process
 from op_jupyter.store.sessions import SessionStore
+from tests.store.conftest import Git
 
 
 @pytest.fixture
@@ -150,6 +152,64 @@ def test_a_lock_file_that_says_nothing_sensible_locks_nobody_out(
     store.open("s").close()
 
 
+@pytest.mark.parametrize("git_is_in_the_way", [False, True])
+def test_a_session_that_nobody_holds_lets_go_of_its_lock(
+    store: SessionStore, git: Git, git_is_in_the_way: bool
+) -> None:
+    session = store.open(store.create_session("s"))
+    session.append(Node("n", "user", "user"))
+    if git_is_in_the_way:
+        (store.root_path / "s" / ".git" / "HEAD.lock").touch()
+    session.begin_turn(Turn("t", subject="left open"))
+    session.end_turn("t", "completed")
+    session.begin_turn(Turn("running"))
+    del session
+    gc.collect()
+
+    again = store.open("s", timeout=30)
+    assert again.dag.turns["t"].status == "completed"
+    assert again.dag.turns["running"].status == "interrupted"
+    again.close()
+    if not git_is_in_the_way:
+        subjects = git(store.root_path / "s", "log", "--format=%s").splitlines()
+        assert "agent: left open" in subjects  # in time, and not recovered
+
+
+FORGET = """
+    import gc, os, sys
+    from op_jupyter.store.sessions import SessionStore
+    from op_jupyter.core.nodes import Node, Turn
+    session = SessionStore(sys.argv[1]).open("s")
+    session.begin_turn(Turn("t"))
+    child = os.fork()
+    if child == 0:
+        del session
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("forgotten", flush=True)
+    sys.stdin.readline()
+    session.end_turn("t", "completed")
+    session.close()
+"""
+
+
+def test_a_child_that_forgets_the_session_takes_nothing_from_its_parent(
+    store: SessionStore,
+) -> None:
+    session = store.open(store.create_session("s"))
+    session.append(Node("n", "user", "user"))
+    session.close()
+    with python(FORGET, store.root_path) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "forgotten\n"
+        with pytest.raises(SessionLocked):
+            store.open("s")
+        parent.communicate("\n")
+        assert parent.returncode == 0
+    assert store.load("s").turns["t"].status == "completed"
+
+
 FORK = """
     import os, sys
     from op_jupyter.store.sessions import SessionStore
@@ -191,34 +251,43 @@ TAKE_TURNS = """
     from op_jupyter.store.sessions import SessionStore
     from op_jupyter.core.nodes import Node, Turn
     store = SessionStore(sys.argv[1])
-    for number in range(int(sys.argv[3])):
-        session = store.open("s", timeout=60)
+    for number in range(200):
+        if number % TOGETHER == 0:
+            session = store.open("s", timeout=60)
         turn_id = f"{sys.argv[2]}{number}"
         session.begin_turn(Turn(turn_id, base=session.dag.head, subject=turn_id))
-        node = Node(turn_id, "user", "user", predecessor=session.dag.head,
+        node = Node(turn_id, "user", "user", predecessor=session.dag.head, status="completed",
                     metadata={"turn_id": turn_id})
         session.append(node, advance_head=True)
         session.end_turn(turn_id, "completed")
-        session.close()
+        if number % TOGETHER == TOGETHER - 1:
+            session.close()
+            assert session.status.git_behind == ""
 """
 
 
-def test_two_processes_that_take_turns_lose_nothing(store: SessionStore) -> None:
+def test_two_processes_of_two_hundred_turns_each_lose_nothing(
+    store: SessionStore, git: Git
+) -> None:
     session = store.open(store.create_session("s"))
-    session.append(Node("n", "user", "user"))
+    session.append(Node("n", "user", "user", status="completed"))
     session.close()
-    count = int(os.environ.get("TURNS", "25"))  # each; 200 for a longer run
-    workers = [python(TAKE_TURNS, store.root_path, name, count) for name in "ab"]
+    # Turns while it is open; 1 for a longer run.
+    together = int(os.environ.get("TOGETHER", "10"))
+    code = TAKE_TURNS.replace("TOGETHER", str(together))
+    workers = [python(code, store.root_path, name) for name in "ab"]
     for worker in workers:
         worker.communicate()
         assert worker.returncode == 0
     dag = store.load("s")
-    assert len(dag) == 2 * count + 1
-    assert len(dag.spine()) == 2 * count
+    assert len(dag) == 2 * 200 + 1
+    assert len(dag.spine()) == 2 * 200
     seqs = [node.seq for node in dag]
     assert seqs == sorted(set(seqs))
     whose = "".join(node.id[0] for node in dag.spine())
-    assert "a" * (count - 1) not in whose  # whoever waits comes next
+    assert "a" * (200 - together + 1) not in whose  # whoever waits comes next
+    assert git(store.root_path / "s", "log", "--format=%B").count("Turn-Id:") == 2 * 200
+    assert store.doctor("s").examine().healthy
 
 
 MAKE_SESSIONS = """

@@ -380,6 +380,47 @@ def test_many_small_packs_are_merged_as_they_come(
     assert graph(git, store)["agent: late fork"] == "agent: t7"
 
 
+def test_many_packs_are_made_one_when_the_session_is_opened(
+    store: SessionStore, session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        turn(session, f"t{number}", session.dag.head)
+        session.flush()
+    session.close()
+    packs = store.root_path / "s" / ".git" / "objects" / "pack"
+    store.open("s").close()
+    assert len(list(packs.glob("*.pack"))) >= 4
+    monkeypatch.setattr("op_jupyter.store.disk.GC_PACKS", 3)
+    store.open("s").close()
+    assert len(list(packs.glob("*.pack"))) == 1
+    assert store.doctor("s").examine().healthy
+
+
+def test_a_clock_that_is_set_back_changes_no_order(ram_path: Path, git: Git) -> None:
+    now = 1_800_000_000.0
+    store = SessionStore(ram_path / "root", clock=lambda: now)
+    session = store.open(store.create_session("s"))
+    for number in range(4):
+        turn(session, f"t{number}", session.dag.head)
+        now -= 365 * 86_400
+        if number % 2:
+            session.close()
+            session = store.open("s")
+    session.close()
+    dag = store.load("s")
+    names = [node.turn_id for node in dag.spine()]
+    assert list(dict.fromkeys(names)) == ["t0", "t1", "t2", "t3"]
+    seqs = [node.seq for node in dag.spine()]
+    assert seqs == sorted(set(seqs))
+    assert subjects(git, store, "main") == [f"agent: t{n}" for n in (3, 2, 1, 0)]
+    assert store.doctor("s").examine().healthy
+    store.delete("s")
+    now -= 365 * 86_400
+    assert store.purge_older(0.0) == []  # it was deleted in a time to come
+    store.restore("s")
+    assert [info.id for info in store.sessions()] == ["s"]
+
+
 def test_an_attachment_is_in_git_once_however_often_it_is_used(
     store: SessionStore, session: OpenSession, git: Git
 ) -> None:

@@ -455,6 +455,10 @@ def test_a_session_that_is_open_is_pushed_as_far_as_it_is_committed_and_not_pull
     synced = here.push("s", remote)
     assert synced.changes == ("main begun there",)
     assert "open for writing in this process" in synced.notes[0]
+    assert here.pull(remote, "s").changes == ()
+    there.pull(remote, "s")
+    turn(there, "three")
+    there.push("s", remote)
     with pytest.raises(SessionLocked):
         here.pull(remote, "s")
     session.close()

@@ -1,11 +1,12 @@
 """What people do to a session's repository with their own git is noticed, kept and built upon."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from op_jupyter.core.nodes import Node, Turn
-from op_jupyter.errors import CorruptRecord
+from op_jupyter.errors import CorruptRecord, StoreError
 from op_jupyter.store.base import OpenSession
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.contracts import picture
@@ -78,6 +79,30 @@ def test_a_commit_by_hand_while_open_is_built_upon(
     assert subjects(git, folder) == ["agent: t4", "by hand", "agent: t3", "agent: t1"]
     assert git(folder, "show", "HEAD:notes.md") == "seen"
     git(folder, "fsck", "--strict")
+
+
+def test_a_turn_that_was_committed_by_hand_in_its_middle_is_committed_whole_after_a_crash(
+    store: SessionStore, session: OpenSession, git: Git
+) -> None:
+    folder = store.root_path / "s"
+    session.begin_turn(Turn("t4", base="t3", subject="t4"))
+    git(folder, "read-tree", "HEAD")
+    git(folder, "add", "-A", "-f", "history")
+    git(folder, "commit", "-q", "-m", "by hand")
+    node = Node("t4", "user", "user", predecessor="t3", metadata={"turn_id": "t4"})
+    session.append(replace(node, status="completed"), advance_head=True)
+    lock = folder / ".git" / "refs" / "heads" / "fork-2.lock"
+    lock.touch()  # the commit that follows has to wait
+    session.end_turn("t4", "completed")
+    session.flush()
+    store.abandon()
+    lock.unlink()
+    store.pack("s")  # as somebody may do before the session is opened
+
+    again = store.open("s")
+    again.close()
+    assert subjects(git, folder)[:2] == ["agent: t4 (recovered)", "by hand"]
+    assert store.doctor("s").examine().healthy
 
 
 def test_what_is_staged_stays_staged(store: SessionStore, session: OpenSession, git: Git) -> None:
@@ -261,6 +286,25 @@ def test_a_committed_segment_cut_short_is_damage(store: SessionStore, session: O
     with pytest.raises(CorruptRecord, match="git has more"):
         store.open("s")
     assert segment.read_bytes() == b"".join(lines[:-1])
+
+
+def test_nothing_is_stored_in_a_file_that_was_removed(
+    store: SessionStore, session: OpenSession, git: Git
+) -> None:
+    folder = store.root_path / "s"
+    session.begin_turn(Turn("t4", base="t3"))
+    git(folder, "clean", "-q", "-fdx")  # takes along what is not committed yet
+    before = picture(session.snapshot())
+    with pytest.raises(StoreError, match="somebody else removed"):
+        session.append(Node("t4", "user", "user", metadata={"turn_id": "t4"}))
+    assert picture(session.snapshot()) == before
+    assert "open it again" in session.status.read_only
+    session.close()
+    again = store.open("s")
+    assert {n.id for n in again.dag} == {"t1", "t2", "t3"}
+    turn(again, "t5", "t3")
+    again.close()
+    assert again.status.git_behind == ""
 
 
 def test_a_segment_that_was_deleted_comes_back_from_git(
