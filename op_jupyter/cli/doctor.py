@@ -100,11 +100,10 @@ def _summary(checks: Sequence[Check], examined: Sequence[Examined]) -> Iterator[
         yield f"{'ok ' if check.ok else 'NO '} {check.name:<{width}}  {visible(check.said)}"
     sick = [each for each in examined if not each.healthy]
     yield ""
-    yield f"{count(len(examined), 'session')}, {len(sick) or 'none'} of them not well" + (
-        ":" if sick else ""
-    )
+    health = f"{len(sick)} with problems:" if sick else "no problems"
+    yield f"{count(len(examined), 'session')}, {health}"
     for each in sick:
         more = f" (and {len(each.findings) - 1} more)" if len(each.findings) > 1 else ""
         yield visible(f"  {each.session_id}  {each.findings[0].what}{more}")
     if sick:
-        yield "`op-jupyter doctor ID` tells more, and with --repair puts right what can be"
+        yield "`op-jupyter doctor ID` shows details; --repair fixes what can be fixed"

@@ -94,7 +94,7 @@ def _provider(chosen: Settings) -> Check:
         choice = bootstrap.choose_provider(chosen)
     except OpenProgramError as error:
         return Check("provider", True, f"none yet: {error.message}")
-    return Check("provider", True, f"{choice.name}, {choice.model} (because of {choice.origin})")
+    return Check("provider", True, f"{choice.name}, {choice.model} ({choice.origin})")
 
 
 def _providers(chosen: Settings) -> Iterator[str]:
