@@ -54,7 +54,7 @@ def test_without_an_id_the_doctor_tells_of_everything(
         "provider",
         "kernel",
         "lab",
-        "1 session, none",
+        "1 session, no problems",
     ):
         assert words in told
     assert "never-shown" not in told
