@@ -124,15 +124,23 @@ export class Approvals {
       const here = cards.length + questions.length;
       waiting += here;
       mark(notebook, badge ? here : 0);
-      const seen = notebook.panel.isVisible && !document.hidden;
-      if (!this.restored || notify === 'never' || (notify === 'hidden' && seen)) {
+      if (!this.restored || notify === 'never') {
         continue;
       }
+      const front = notebook.panel.isVisible && !document.hidden;
+      const isSeen = (place: string): boolean =>
+        notify === 'hidden' && front && hasPlace(notebook, place);
       for (const card of cards) {
+        if (isSeen(text(card.place))) {
+          continue;
+        }
         const key = JSON.stringify([notebook.panel.id, card.turn_id, card.id]);
         wanted.set(key, () => this.notice(notebook, card));
       }
       for (const question of questions) {
+        if (isSeen(question.place)) {
+          continue;
+        }
         const key = JSON.stringify([notebook.panel.id, question.id]);
         wanted.set(key, () => this.questionNotice(notebook, question));
       }
@@ -214,6 +222,14 @@ function holds(model: { toJSON(): unknown }, widget: string): boolean {
   return widget !== '' && list(record(model.toJSON()).outputs).some(
     output => text(record(record(record(output).data)[WIDGET_MIME]).model_id) === widget
   );
+}
+
+/** Whether the notebook shows that widget: not when its output was cleared, or its cell deleted.
+
+One that is not told yet is on its way. */
+function hasPlace({ panel, context }: OpenNotebook, place: string): boolean {
+  const { widgets } = panel.content;
+  return place === '' || !context.isReady || widgets.some(cell => holds(cell.model, place));
 }
 
 /** The form of a question in the notebook's own output, if it is drawn. */

@@ -64,6 +64,11 @@ export class KernelLink {
     return this._questions;
   }
 
+  /** Whether anything waits for an answer. */
+  get waits(): boolean {
+    return this._cards.length + this._questions.length > 0;
+  }
+
   /** Answer a card.  The first answer of all pages wins; the kernel then tells everyone. */
   decide(card: Card, answer: Record<string, unknown>): void {
     this.comm?.send({ ...(answer as object), kind: 'decide', turn_id: card.turn_id, id: card.id });

@@ -7,11 +7,14 @@ import type { Widget } from '@lumino/widgets';
 
 import { KernelLink } from './link';
 
+const SHOWN_AGAIN_MS = 1500; // the kernel shows once more what waits and was cleared
+
 /** What we use of a notebook's panel, so that the notebook package need not be built in. */
 export interface NotebookPanel extends IDocumentWidget {
   readonly content: Widget & {
     activeCellIndex: number;
     readonly widgets: readonly (Widget & { readonly model: { toJSON(): unknown } })[];
+    deselectAll(): void;
     scrollToItem(index: number, align?: string): Promise<void>;
   };
 }
@@ -63,7 +66,18 @@ export class Notebooks {
     const notebook = { panel, context, link: new KernelLink(context.sessionContext) };
     this.open.add(notebook);
     notebook.link.changed.connect(() => this._changed.emit(notebook));
+    // What waits may have lost its place by then.
+    let soon = 0;
+    context.model.contentChanged.connect(() => {
+      if (soon === 0 && notebook.link.waits) {
+        soon = window.setTimeout(() => {
+          soon = 0;
+          this._changed.emit(notebook);
+        }, SHOWN_AGAIN_MS);
+      }
+    });
     panel.disposed.connect(() => {
+      clearTimeout(soon);
       notebook.link.dispose();
       this.open.delete(notebook);
       if (this.last === notebook) {

@@ -6,7 +6,7 @@ import { Widget } from '@lumino/widgets';
 import { h, replace } from '../../op_jupyter/views/static/dom.js';
 import { icon } from '../../op_jupyter/views/static/icons.js';
 import { count } from '../../op_jupyter/views/static/text.js';
-import { lookOf } from '../../op_jupyter/views/static/words.js';
+import { lookOf, thousands } from '../../op_jupyter/views/static/words.js';
 import { type Format, FORMATS, type SessionInfo } from './api';
 import { keepShortcuts } from './focus';
 import { sessionsIcon } from './icons';
@@ -102,7 +102,7 @@ export class SessionsPanel extends Widget {
   }
 
   private draw(): void {
-    const { found, hasMore, problem, loaded, query } = this.sessions;
+    const { found, hasMore, problem, loaded, query, isCut, total } = this.sessions;
     const focused = this.focused();
     replace(
       this.entries,
@@ -110,7 +110,8 @@ export class SessionsPanel extends Widget {
     );
     this.more.hidden = !hasMore;
     const words =
-      problem || (!loaded ? 'Reading…' : found.length > 0 ? '' : nothing(query));
+      problem ||
+      (!loaded ? 'Reading…' : isCut ? cut(found.length, total) : found.length > 0 ? '' : nothing(query));
     replace(this.told, problem ? [icon('alert'), ' '] : null, words);
     this.told.classList.toggle('opv-err', problem !== '');
     this.node.dataset.loaded = String(loaded);
@@ -246,6 +247,10 @@ export class SessionsPanel extends Widget {
 
 function ofSession(id: string): string {
   return `[data-id="${CSS.escape(id)}"]`;
+}
+
+function cut(listed: number, total: number): string {
+  return `The newest ${thousands(listed)} of ${thousands(total)}; a search finds the others.`;
 }
 
 function nothing(query: string): string {

@@ -23,4 +23,5 @@ export function insertResume(notebook: OpenNotebook, id: string): void {
   const index = Math.min(content.activeCellIndex + 1, cells.cells.length);
   cells.insertCell(index, { cell_type: 'code', source: `${load}%agent resume ${id}` });
   content.activeCellIndex = index;
+  content.deselectAll(); // what is run is all that is selected
 }

@@ -69,6 +69,16 @@ export class Sessions {
     }
   }
 
+  /** How many there are, also beyond what a list tells. */
+  get total(): number {
+    return this._total;
+  }
+
+  /** Whether there are sessions that only a search finds. */
+  get isCut(): boolean {
+    return this._total > MOST && this._found.length >= MOST;
+  }
+
   /** Whether `more` can find more. */
   get hasMore(): boolean {
     return this._found.length < Math.min(this._total, MOST);

@@ -19,6 +19,7 @@ from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker, ask_by_text
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.frontend import FrontEnd
+from op_jupyter.notebook.in_sight import kept_in_sight
 from op_jupyter.tools.base import MainThread
 
 READY_SECONDS: Final = 2.0
@@ -36,10 +37,13 @@ class Card(Protocol):
     """Where a question is shown, for as long as it waits."""
 
     def show(self, request: PermissionRequest) -> None:
-        """Put it before the person, unless it is there already.  Main thread."""
+        """Put it before the person, unless it is there already.  Main thread.
+
+        Called again when no page shows it any more.
+        """
 
     def is_seen(self) -> bool:
-        """Whether a page has shown it, so that a click can come."""
+        """Whether a page shows it, so that a click can come."""
 
     @property
     def place(self) -> str:
@@ -127,10 +131,10 @@ class NotebookAsker:
         try:
             # Before the card is shown: what the page says of it at once must not be missed.
             async with self._main_thread.clicks():
-                await self._main_thread.run(lambda: self._card.show(request))
-                self._tell(request, self._card.place)
+                await self._show(request)
                 if await self._is_seen():
-                    await asyncio.Event().wait()
+                    async with kept_in_sight(self._card.is_seen, lambda: self._show(request)):
+                        await asyncio.Event().wait()
             return await self._ask_by_text(request, "stdin")
         finally:
             self._card.done()
@@ -150,6 +154,10 @@ class NotebookAsker:
         if self._questions is None:
             raise CannotAsk(NOBODY)
         return await self._questions.question(question, check)
+
+    async def _show(self, request: PermissionRequest) -> None:
+        await self._main_thread.run(lambda: self._card.show(request))
+        self._tell(request, self._card.place)
 
     async def _is_seen(self) -> bool:
         deadline = monotonic() + self._patience

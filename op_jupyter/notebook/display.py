@@ -274,12 +274,14 @@ class LiveDisplay:
         if self._alone or seen or not content:
             self._handle.update(content, raw=True, metadata=metadata)
             return
-        # No page showed the view: a console, which does not know updates of displays.
+        # No page shows the view: its output was cleared, or a console does not know displays.
         self._handle.update(NOTHING, raw=True)
         put(content, metadata=metadata)
 
     def show(self, request: PermissionRequest) -> None:
-        """The view shows it already."""
+        """The view shows it already, unless its output was cleared."""
+        if self._view.lost:
+            self._handle.display(self._view)
 
     def is_seen(self) -> bool:
         return self._view.ready.is_set()
@@ -317,6 +319,9 @@ class CallCard:
         self._handle: Any = None
 
     def show(self, request: PermissionRequest) -> None:
+        if self._view is not None:
+            self._handle.display(self._view)
+            return
         actions = NodeActions(self._session, turn_id=request.turn_id)
         self._at_cell_end(actions)
         view = self._view = _new_view(self._session, actions, turn_id=request.turn_id)
@@ -353,6 +358,10 @@ class AskedCard:
 
     def show(self, question: Question, check: Check) -> None:
         from op_jupyter.views.question_view import QuestionView
+
+        if self._view is not None:
+            self._handle.display(self._view)
+            return
 
         def on_answer(said: Any) -> str:
             try:

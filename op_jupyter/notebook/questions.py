@@ -18,6 +18,7 @@ from op_jupyter.engine.asking import NOBODY, Asker, Check, ScriptAsker, ask_in_t
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.approvals import READY_SECONDS, CellThread
 from op_jupyter.notebook.frontend import FrontEnd
+from op_jupyter.notebook.in_sight import kept_in_sight
 
 _LOOK_SECONDS: Final = 0.02
 
@@ -26,10 +27,13 @@ class QuestionCard(Protocol):
     """Where one question is shown."""
 
     def show(self, question: Question, check: Check) -> None:
-        """Put it before the person.  Main thread."""
+        """Put it before the person.  Main thread.
+
+        Called again when no page shows it any more.
+        """
 
     def is_seen(self) -> bool:
-        """Whether a page has shown it, so that an answer can come."""
+        """Whether a page shows it, so that an answer can come."""
 
     @property
     def place(self) -> str:
@@ -145,12 +149,18 @@ class NotebookQuestions:
     async def _from_page(
         self, card: QuestionCard, question: Question, check: Check
     ) -> QuestionAnswer:
+        async def show() -> None:
+            await self._main_thread.run(lambda: card.show(question, check))
+
         # Before it is shown: what the page says of it at once must not be missed.
         async with self._main_thread.clicks():
-            await self._main_thread.run(lambda: card.show(question, check))
+            await show()
             if self._parked or await self._is_seen(card):
                 with self._waiting(question, card.place):
-                    return await card.answer()
+                    if self._parked:
+                        return await card.answer()
+                    async with kept_in_sight(card.is_seen, show):
+                        return await card.answer()
         read = self._read
         return await self._main_thread.run(lambda: ask_in_text(question, "stdin", read, check))
 

@@ -13,7 +13,7 @@ import traitlets
 
 from op_jupyter.core.permissions import PermissionAnswer
 from op_jupyter.core.updates import Envelope, Snapshot
-from op_jupyter.views.bundle import css, esm
+from op_jupyter.views.bundle import esm, loader, styled
 from op_jupyter.views.live import LiveTurn
 from op_jupyter.views.model import State, TurnModel, is_over, outcome_word
 from op_jupyter.views.page_widget import PageWidget
@@ -34,10 +34,11 @@ class AgentView(PageWidget):
 
     Attributes:
         state: a few words for a page without a kernel; the live state goes by messages.
+        source: what draws it.
     """
 
-    _esm = esm()
-    _css = css()
+    source = traitlets.Unicode(styled(esm())).tag(sync=True)
+    _esm = loader(styled(esm()))
     state = traitlets.Dict().tag(sync=True)
 
     def __init__(self) -> None:
@@ -83,6 +84,7 @@ class AgentView(PageWidget):
             "actions": [action for action in _ACTIONS if action in set(node_actions)],
             "details": on_details is not None,
             "can_cancel": on_cancel is not None,
+            "place": self.model_id,
         }
         self._live.follow(turn_id=turn_id, client_request_id=client_request_id)
         if snapshot is not None:

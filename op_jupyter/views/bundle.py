@@ -7,6 +7,8 @@ lose their ``import`` lines and ``export`` words.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -24,9 +26,54 @@ _EXPORT: Final = re.compile(r"^export (?!default)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
 
 
+_LOADER: Final = """\
+const place = Symbol.for("op-jupyter %s");
+async function load(source) {
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  try {
+    return (await import(url)).default;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+async function render({ model, el }) {
+  const source = model.get("source");
+  if (source) globalThis[place] ??= load(source);
+  if (!globalThis[place]) {
+    el.textContent = model.get("state")?.answer ?? "";
+    return undefined;
+  }
+  model.set("source", "");
+  return (await globalThis[place]).render({ model, el });
+}
+export default { render };
+"""
+_STYLED: Final = """
+const sheet = document.createElement("style");
+sheet.textContent = %s;
+document.head.append(sheet);
+"""
+
+
+def styled(module: str) -> str:
+    """*module*, which then brings the style sheet along."""
+    return module + _STYLED % json.dumps(css())
+
+
+def loader(source: str) -> str:
+    """The module of one widget: it draws with the module *source*, its trait of that name.
+
+    A page keeps every module that it ever loaded, and anywidget loads one for each widget; and
+    JupyterLab keeps what each widget was sent.  So the page loads *source* once for all turns,
+    and each widget forgets it then, in the page.  Only its last words are left to a page that
+    has neither a kernel nor another widget.
+    """
+    return _LOADER % hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
 @cache
 def esm() -> str:
-    """The module that the page loads: no import, one default export."""
+    """The module that draws a turn: no import, one default export."""
     return joined(PARTS)
 
 

@@ -4,6 +4,8 @@ A page replaces a display's content by itself, unless it was loaded after the di
 then it no longer knows where that is.  There the widget's own JavaScript does it
 (`static/leave.js`), when the kernel says what stays.  So a widget is free only once a page has
 said that it is gone, or when so many others have been left behind that nobody looks at it.
+
+Where its output is cleared meanwhile, the page says so, and whoever needs it can show it again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class PageWidget(anywidget.AnyWidget):
     """What a page shows for a while, and then what stays.
 
     Attributes:
-        ready: set once a page has shown it; only then can somebody click.
+        ready: set while a page shows it, as far as is known; only then can somebody click.
     """
 
     # Those that wait for a page to say that they are gone; front ends may never do so.
@@ -34,6 +36,7 @@ class PageWidget(anywidget.AnyWidget):
         super().__init__(**traits)
         self.ready = threading.Event()
         self._stays: dict[str, Any] | None = None
+        self._was_shown = False
         self._reloaded = False
         self.on_msg(self._receive)
 
@@ -43,6 +46,11 @@ class PageWidget(anywidget.AnyWidget):
         super().close()
         if layout is not None:
             layout.close()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the page that showed it does so no more, and its notebook has no place for it."""
+        return self._was_shown and not self.ready.is_set()
 
     def leave(self, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
         """Say what stays: the MIME bundle *content*; before the display itself is replaced."""
@@ -69,10 +77,15 @@ class PageWidget(anywidget.AnyWidget):
         if not isinstance(content, dict):
             return
         if content.get("kind") == "ready":
-            self._reloaded = self.ready.is_set()
+            self._reloaded, self._was_shown = self._was_shown, True
+            self.ready.set()
+        elif content.get("kind") == "here":
             self.ready.set()
         self.hear(content)
         if self._stays is None:
+            if content.get("kind") == "removed" and content.get("cleared") is True:
+                self.ready.clear()
+                self.send({"kind": "who"})  # another page may show it as well: it says "here"
             return
         if content.get("kind") == "ready":
             self.send(self._stays)

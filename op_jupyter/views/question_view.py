@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import traitlets
 
-from op_jupyter.views.bundle import css, question_esm
+from op_jupyter.views.bundle import loader, question_esm, styled
 from op_jupyter.views.page_widget import PageWidget
 from op_jupyter.views.text import one_line, storable, visible
 
@@ -27,10 +27,11 @@ class QuestionView(PageWidget):
 
     Attributes:
         question: `core.questions.Question.to_json`.
+        source: what draws it.
     """
 
-    _esm = question_esm()
-    _css = css()
+    source = traitlets.Unicode(styled(question_esm())).tag(sync=True)
+    _esm = loader(styled(question_esm()))
     question = traitlets.Dict().tag(sync=True)
 
     def __init__(
@@ -48,7 +49,7 @@ class QuestionView(PageWidget):
     def hear(self, content: Mapping[str, Any]) -> None:
         """See `PageWidget`."""
         if content.get("kind") == "ready":
-            self.send({"kind": "open"})
+            self.send({"kind": "open", "place": self.model_id})
         if content.get("id") != self.question["id"]:
             return
         match content.get("kind"):

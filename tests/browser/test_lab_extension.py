@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ElementHandle, Locator, Page, expect
+from playwright.sync_api import Browser, ElementHandle, Locator, Page, Route, expect
 from server.conftest import make_session
 from support.jupyter_tree import LABEXTENSION
 from views.looks import violations
@@ -28,6 +30,7 @@ CELLS = [LOAD, FUNCTION, "%unload_ext openprogram", QUESTION, "print(calls)", AS
 LOADING, DEFINING, UNLOADING, ASKING, CALLS, QUESTIONING = range(len(CELLS))
 TITLE = "work-python3.ipynb"
 LIST = "/openprogram/sessions?"
+ANY_LIST = re.compile(re.escape(LIST))
 BADGE = "tab => getComputedStyle(tab.querySelector('.lm-TabBar-tabLabel'), '::before').content"
 LOOKING_AWAY = """hidden => {
   Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
@@ -260,6 +263,47 @@ def test_an_answer_is_found_and_its_session_exported(page: NotebookPage) -> None
 
 
 @LAB
+def test_of_two_thousand_sessions_the_newest_thousand_are_listed_which_is_said(
+    page: NotebookPage,
+) -> None:
+    def answer(route: Route) -> None:
+        (limit,) = parse_qs(urlsplit(route.request.url).query)["limit"]
+        listed = [stranger(number) for number in range(int(limit))]
+        route.fulfill(json={"sessions": listed, "total": 2000})
+
+    place, more = sidebar(page), sidebar(page).get_by_role("button", name="Show more")
+    page.page.route(ANY_LIST, answer)
+    try:
+        place.get_by_role("button", name="Refresh").click()
+        for count in range(100, 1000, 100):
+            expect(place.locator(".op-entry")).to_have_count(count)
+            more.click()
+        expect(place).to_contain_text("The newest 1,000 of 2,000; a search finds the others.")
+        expect(more).to_be_hidden()
+        place.locator(".op-entry").first.focus()
+        page.page.keyboard.press("End")
+        expect(entry(page, "s-999")).to_be_focused()
+        assert place.evaluate("e => e.scrollWidth <= e.clientWidth")
+    finally:
+        page.page.unroute(ANY_LIST)
+        place.get_by_role("searchbox").fill("s-first")
+        expect(place.locator(".op-entry")).to_have_count(1)
+
+
+def stranger(number: int) -> dict[str, Any]:
+    """A session whose title does harm, if anything does."""
+    return {
+        "id": f"s-{number}",
+        "title": f"{HOSTILE} {'long' * 500} {number}",
+        "updated_at": "2026-01-01T00:00:00Z",
+        "source": "",
+        "turns": number,
+        "last_status": "completed",
+        "notebook": "",
+    }
+
+
+@LAB
 def test_hostile_titles_stay_text(page: NotebookPage) -> None:
     open_entry(page, "s-hostile")
     sidebar(page).get_by_role("button", name="Open graph").click()
@@ -292,7 +336,9 @@ def test_a_session_goes_to_the_trash_after_asking_and_comes_back(
 @LAB
 def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     before = page.page.locator(".jp-Notebook .jp-CodeCell").count()
-    page.select(CALLS)
+    below = page.prompt(QUESTIONING)
+    page.select(QUESTIONING)
+    page.page.keyboard.press("Shift+ArrowUp")  # two are selected now; neither is to be run
     open_entry(page, "s-first")
     sidebar(page).get_by_role("button", name="Resume in notebook").click()
 
@@ -301,6 +347,7 @@ def test_a_session_is_resumed_by_a_cell_that_stays(page: NotebookPage) -> None:
     expect(cell.locator(".jp-OutputArea-output")).to_contain_text("Resumed, with 1 turn")
     expect(page.page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(before + 1)
     expect(page.page.locator(".op-status")).to_contain_text("s-first")
+    assert page.prompt(QUESTIONING + 1) == below
     expect(sidebar(page).locator(".op-here")).to_contain_text("Count the penguins")
     page.page.locator(".op-status button").click()
     expect(entry(page, "s-first")).to_be_focused()

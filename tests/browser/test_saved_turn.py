@@ -154,7 +154,8 @@ def test_calls_of_one_loop_share_a_row_and_are_told_one_by_one(turn: Locator) ->
 
     expect(turn.locator(".opv-details")).to_contain_text("call 2 of 2")
     expect(turn.locator(".opv-details")).to_contain_text("2024-02")
-    assert turn.locator(".opv-details dt").all_inner_texts() == ["Role", "Status", "Caller"]
+    facts = turn.locator(".opv-details dt").all_inner_texts()
+    assert facts == ["Role", "Status", "Caller", "Loop"]
 
 
 def test_the_keyboard_alone_walks_the_graph(page: Page, turn: Locator) -> None:

@@ -153,6 +153,25 @@ def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk
     assert set(output["metadata"]["openprogram"]) == {"session_id", "turn_id"}
 
 
+@LAB
+def test_a_card_whose_output_was_cleared_comes_back_and_so_does_the_answer(desk: Desk) -> None:
+    page = begin(desk, MEAN, ANSWER)
+    turn = ask(page)
+    first = turn.live.element_handle()
+
+    page.page.locator(".lm-MenuBar-item", has_text="Edit").click()
+    page.page.locator(".lm-Menu-item", has_text="Clear Outputs of All Cells").click()
+    page.page.wait_for_function("view => !view.isConnected", arg=first)
+    turn.allow()
+
+    expect(turn.saved).to_contain_text("The mean of body_mass_g is 4201.75.")
+    expect(turn.live).to_have_count(0)
+    page.wait_idle()
+    page.save()
+    (output,) = desk.saved(page)["cells"][ASKING]["outputs"]
+    assert "4201.75" in "".join(output["data"]["text/plain"])
+
+
 def test_stop_ends_a_turn_whose_card_waits(desk: Desk) -> None:
     page = begin(desk, MEAN, MAXIMUM)
     turn = ask(page)

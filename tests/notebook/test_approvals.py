@@ -104,6 +104,21 @@ async def test_a_page_that_is_there_is_waited_for_without_a_limit() -> None:
     assert card.log == ["show call-1", "widget-1", "done"]
 
 
+async def test_a_card_whose_output_was_cleared_is_shown_again() -> None:
+    card = FakeCard(seen=True)
+    asking = asyncio.ensure_future(asker(NOTEBOOK, card).decide(request()))
+    async with asyncio.timeout(10):
+        while card.log != ["show call-1"]:
+            await asyncio.sleep(0.01)
+        card.seen = False
+        while card.log != ["show call-1", "show call-1"]:
+            await asyncio.sleep(0.01)
+    assert not asking.done()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert card.log[-1] == "done"
+
+
 async def test_without_a_page_it_asks_by_text() -> None:
     prompts: list[str] = []
 

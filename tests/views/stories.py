@@ -281,6 +281,29 @@ def request(call_id: str = "c1", **more: Any) -> Wire:
     }
 
 
+def agents() -> Story:
+    """Two sub-agents, one that failed and one that is at work, and a map of two hundred calls."""
+    story = Story().start("Compare the regions").node("u", "user", "user", "Compare the regions")
+    story.phase("running_tools", 1)
+    story.node("m", "model", "model", "step 1: 3 tool calls", predecessor="u", seconds=3.1)
+    for name, status, more in (
+        ("north", "error", {"seconds": 4.0}),
+        ("south", "running", {}),
+    ):
+        story.node(f"a{name}", "tool", "spawn_agent", name, caller="m", status=status, **more)
+        task = f"t{name}"
+        story.node(task, "function", "agent", f"{name}: look", caller=f"a{name}", status=status)
+        story.node(f"m{name}", "model", "model", "step 1", caller=task, status=status, **more)
+    story.node("k", "tool", "python", "agentic_map(review, rows)", caller="m", status="running")
+    ends = {7: "error", 8: "cancelled", 9: "interrupted", 198: "running", 199: "running"}
+    for number in range(200):
+        status = ends.get(number, "completed")
+        story.node(f"r{number}", "function", "review", f"row {number}", caller="k", status=status)
+        ended = {} if status == "running" else {"seconds": 0.4}
+        story.node(f"q{number}", "model", "model", "", caller=f"r{number}", status=status, **ended)
+    return story
+
+
 DANGEROUS = """import shutil, pathlib
 root = pathlib.Path("build/cache")
 # keep the newest run only
@@ -333,6 +356,34 @@ def dangerous_request() -> Wire:
             "code": DANGEROUS,
             "lines": {"6": "deletes folders", "7": "deletes a file"},
         },
+    )
+
+
+def shell_request() -> Wire:
+    """A command of several lines, one of them longer than the page."""
+    command = "set -e\ncd build\n" + "tar --create --gzip --file ../release.tar.gz " * 4 + "."
+    return request(
+        tool="shell",
+        arguments={"command": command},
+        reason="Commands always ask in this mode.",
+        rule=f"shell({command})",
+        display={"kind": "code", "language": "shell", "code": command, "lines": {}},
+    )
+
+
+def long_request() -> Wire:
+    """A call of a function with arguments that fill more than a page."""
+    values = {
+        "to": [f"someone-{number}@example.org" for number in range(30)],
+        "subject": "The month " * 20,
+        "text": "A paragraph without an end, " * 60,
+    }
+    return request(
+        tool="send_report",
+        arguments=values,
+        reason="This function asks each time.",
+        rule="",
+        display={"kind": "json"},
     )
 
 

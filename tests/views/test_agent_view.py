@@ -68,6 +68,24 @@ def test_every_render_is_answered_with_the_whole_turn(page: Page) -> None:
     page.finish()
 
 
+def test_a_view_whose_output_was_cleared_is_lost_until_a_page_shows_it(page: Page) -> None:
+    page.attach()
+    page.says(kind="removed", cleared=True)
+    assert not page.lost  # it was never there
+    page.says(kind="ready")
+    page.says(kind="removed", cleared=False)  # its tab was closed: it may come back
+    assert not page.lost
+    page.says(kind="removed", cleared=True)
+    assert page.lost
+    assert page.of_kind("who")
+    page.says(kind="here")  # another page shows it as well
+    assert not page.lost
+    page.says(kind="removed", cleared=True)
+    page.says(kind="ready")
+    assert not page.lost
+    page.finish()
+
+
 # -- giving way to what stays
 
 STAYS = {"text/plain": "the answer"}

@@ -4,11 +4,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from views.twins import STATIC
 
-from op_jupyter.views.bundle import PARTS, QUESTION_PARTS, css, esm, question_esm
+from op_jupyter.views.bundle import PARTS, QUESTION_PARTS, css, esm, loader, question_esm
 from op_jupyter.views.icons import ICONS
 
 
@@ -42,6 +43,34 @@ def test_nothing_is_fetched_from_elsewhere_and_no_html_is_parsed() -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)[\w.]", code)
     assert "url(" not in css()
     assert "@import" not in css()
+
+
+def test_a_page_loads_the_module_once_for_all_widgets(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed; benchmarks/test_page.py tells when modules pile up")
+    source = "globalThis.loads = (globalThis.loads ?? 0) + 1;\nexport default { render: (x) => x };"
+    for number in (1, 2):
+        (tmp_path / f"{number}.mjs").write_text(loader(source), "utf-8")
+    program = f"""
+      URL.createObjectURL = () => {"data:text/javascript," + quote(source)!r};
+      const draw = async (name, traits) => {{
+        const model = {{ get: (trait) => traits[trait], set: (trait, to) => (traits[trait] = to) }};
+        const el = {{ textContent: name }};
+        const drawn = await (await import(name)).default.render({{ model, el }});
+        console.log(drawn?.el === el, globalThis.loads, el.textContent, `[${{traits.source}}]`);
+      }};
+      await draw("./1.mjs", {{ source: "", state: {{ answer: "saved" }} }});
+      await draw("./1.mjs", {{ source: "as the kernel sent it" }});
+      await draw("./2.mjs", {{ source: "as the kernel sent it" }});"""
+    (tmp_path / "page.mjs").write_text(program, "utf-8")
+    run = [node, str(tmp_path / "page.mjs")]
+    told = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path)
+    assert told.stdout.splitlines() == [
+        "false undefined saved []",  # in a page without a kernel
+        "true 1 ./1.mjs []",
+        "true 1 ./2.mjs []",  # a module of its own, which loads nothing more
+    ], told.stderr
 
 
 @pytest.mark.parametrize("part", [esm, question_esm])

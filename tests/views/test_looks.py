@@ -103,6 +103,24 @@ def denied(studio: Studio) -> None:
     studio.view(stories.running().finish(status="failed", code="permission_denied"))
 
 
+def cancelled(studio: Studio) -> None:
+    studio.view(stories.running().finish(status="cancelled", code="cancelled"))
+
+
+def agents(studio: Studio) -> None:
+    page = studio.view(stories.agents())
+    page.get_by_role("option", name="review ×200").click()
+
+
+def shell(studio: Studio) -> None:
+    studio.view(stories.asking(stories.shell_request(), tool="shell"))
+
+
+def arguments(studio: Studio) -> None:
+    page = studio.view(stories.asking(stories.long_request(), tool="send_report"))
+    page.get_by_role("button", name="Edit first").click()
+
+
 def compacting(studio: Studio) -> None:
     studio.view(stories.compacting())
 
@@ -167,7 +185,8 @@ def saved_untrusted(studio: Studio) -> None:
 
 
 SCENES: Final[tuple[Callable[[Studio], None], ...]] = (
-    *(running, dangerous, edit, message, rule, expired, failed, denied, compacting),
+    *(running, agents, dangerous, edit, shell, arguments, message, rule, expired),
+    *(failed, denied, cancelled, compacting),
     *(asked, form, saved, saved_failure, saved_on_github, saved_untrusted),
 )
 
@@ -200,6 +219,63 @@ def test_every_text_can_be_read_and_axe_core_has_nothing_to_say(
             found += violations(studio.page)
         wrong += [f"{name}: {each}" for each in found]
     assert wrong == [], "\n".join(wrong)
+
+
+# -- other ways to look at it
+
+BEYOND: Final = """() => [...document.querySelectorAll(".opv, .opv *")].filter((element) => {
+  const style = getComputedStyle(element);
+  const hides = style.overflowX !== "visible" || element.closest(".opv-sr, svg, pre, .opv-graph");
+  const edge = document.querySelector(".opv").getBoundingClientRect().right + 1;
+  return !hides && element.getBoundingClientRect().right > edge;
+}).map((element) => element.className || element.localName)"""
+PHONE: Final = "360px"
+LIVE: Final = (running, agents, dangerous, edit, shell, arguments, message, rule, form)
+
+
+def test_on_a_narrow_page_nothing_lies_beyond_an_edge(studio: Studio, pictures: Path) -> None:
+    wrong = []
+    for scene in LIVE:
+        scene(studio)
+        page = studio.page
+        page.locator("main").evaluate("(main, width) => { main.style.width = width; }", PHONE)
+        page.evaluate("() => new Promise((d) => requestAnimationFrame(() => setTimeout(d)))")
+        page.locator("main").screenshot(path=pictures / f"{scene.__name__}-narrow.png")
+        wrong += [f"{scene.__name__}: {each}" for each in page.evaluate(BEYOND)]
+    assert wrong == []
+
+
+def test_where_the_system_chooses_the_colours_what_is_chosen_can_be_told(
+    studio: Studio, pictures: Path
+) -> None:
+    try:
+        for scheme in ("light", "dark"):
+            studio.page.emulate_media(forced_colors="active", color_scheme=scheme)
+            for scene in (running, dangerous):
+                scene(studio)
+                name = f"{scene.__name__}-forced-{scheme}"
+                studio.page.locator("main").screenshot(path=pictures / f"{name}.png")
+                assert poor_contrasts(studio.page) == [], name
+            running(studio)
+            chosen = studio.page.locator("[role=option][aria-selected=true]")
+            assert chosen.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+            shape = studio.page.locator(".opv-shape").first
+            fill = shape.evaluate("e => getComputedStyle(e).fill")
+            assert fill == {"light": "rgb(255, 255, 255)", "dark": "rgb(0, 0, 0)"}[scheme]
+    finally:
+        studio.page.emulate_media(forced_colors="none", color_scheme="light")
+
+
+def test_nothing_moves_where_less_motion_is_asked_for(studio: Studio) -> None:
+    moving = "document.getAnimations().filter((each) => each.playState === 'running').length"
+    running(studio)
+    assert studio.page.evaluate(moving) > 0
+    try:
+        studio.page.emulate_media(reduced_motion="reduce")
+        running(studio)
+        assert studio.page.evaluate(moving) == 0
+    finally:
+        studio.page.emulate_media(reduced_motion="no-preference")
 
 
 def test_a_saved_turn_needs_no_style_to_show_its_answer_and_its_graph(studio: Studio) -> None:

@@ -42,7 +42,7 @@ def test_it_is_an_ordinary_widget_that_knows_when_a_page_shows_it() -> None:
     assert not page.ready.is_set()
     says(page, {"kind": "ready"})
     assert page.ready.is_set()
-    assert page.sent == [{"kind": "open"}]
+    assert page.sent == [{"kind": "open", "place": page.model_id}]
 
 
 def test_a_page_that_was_loaded_again_is_told_what_stays() -> None:

@@ -180,6 +180,24 @@ def test_a_view_that_is_removed_stops_listening(open_view: Open) -> None:
     assert "later" not in view.page.locator("#view").inner_text()
 
 
+NOTEBOOK = """(id) => {
+  const outputs = [{data: {"application/vnd.jupyter.widget-view+json": {model_id: id}}}];
+  outputs.get = (at) => outputs[at];
+  window.model.widget_manager = {context: {model: {cells: [{}, {outputs}]}}};
+}"""
+
+
+@pytest.mark.parametrize(("inside", "cleared"), [("w1", False), ("another", True)])
+def test_a_view_that_is_removed_says_whether_its_output_was_cleared(
+    open_view: Open, inside: str, cleared: bool
+) -> None:
+    view = loaded(open_view, stories.running(), place="w1")
+    view.page.evaluate(NOTEBOOK, inside)
+    view.deliver({"kind": "who"})
+    view.page.evaluate("window.cleanup()")
+    assert view.sent[-2:] == [{"kind": "here"}, {"kind": "removed", "cleared": cleared}]
+
+
 def test_finished_paragraphs_keep_their_elements_while_the_answer_grows(open_view: Open) -> None:
     story = Story().start().phase("running_model", 1).text("first\n\nsec")
     view = loaded(open_view, story)
@@ -267,6 +285,7 @@ def test_each_call_of_a_loop_can_be_looked_at(open_view: Open) -> None:
     assert "call 1 of 12" in panel.inner_text()
     panel.get_by_role("button", name="Next call").click()
     assert 'month="2024-02"' in panel.inner_text()
+    assert "all done" in panel.inner_text()
     panel.get_by_role("button", name="python").click()
     assert "python" in page.locator("[aria-selected=true]").inner_text()
 

@@ -47,6 +47,10 @@ export class CallList {
     setText(this.title, `Tool calls, ${this.rows.size}`);
   }
 
+  stop() {
+    this.near.disconnect();
+  }
+
   approach(seen) {
     const near = new Set(seen.filter((one) => one.isIntersecting).map((one) => one.target));
     for (const row of this.rows.values()) {

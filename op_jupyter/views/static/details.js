@@ -1,5 +1,6 @@
 // The panel beside the graph: one node in full.
 import { h, replace } from "./dom.js";
+import { loopText } from "./graph.js";
 import { icon } from "./icons.js";
 import { lookOf, lookup, seconds, thousands } from "./words.js";
 
@@ -67,6 +68,7 @@ export class DetailsPanel {
     const key = JSON.stringify([
       node,
       row.members.length,
+      row.statuses,
       this.known.get(node.id),
       this.notes.get(node.id),
       this.actions,
@@ -80,7 +82,7 @@ export class DetailsPanel {
     replace(
       this.element,
       h(
-        "h4",
+        "h3",
         {},
         h("span", { class: `opv-r-${row.kind}` }, icon(row.kind)),
         h("code", {}, node.name),
@@ -146,6 +148,7 @@ export class DetailsPanel {
       fact("Role", row.kind),
       fact("Status", h("span", { class: `opv-${look.tone}` }, icon(look.icon), " ", look.word)),
       fact("Caller", link),
+      fact("Loop", row.members.length > 1 && loopText(row)),
       fact("Tokens", tokens),
       fact("Time", seconds(node.seconds)),
     );

@@ -313,7 +313,7 @@ export class GraphView {
     const times = row.members.length;
     const quiet = row.kind === "user" && look.word === "done";
     const tag = times > 1 ? `×${times}` : row.forked ? "fork" : "";
-    const text = times > 1 ? loopText(row) : this.labelOf(first);
+    const text = times > 1 ? `loop, ${loopText(row)}` : this.labelOf(first);
     const word = quiet ? "" : look.word;
     const time = seconds(first.seconds);
     const caller = row.caller ? `called by ${this.nodes.get(row.caller).name}` : "";
@@ -385,8 +385,9 @@ export class GraphView {
   }
 }
 
-function loopText(row) {
-  if (row.status === "completed") return "loop, all done";
+// How the calls of a folded row ended.
+export function loopText(row) {
+  if (row.status === "completed") return "all done";
   const counts = Object.entries(row.statuses).filter(([, number]) => number > 0);
-  return `loop, ${counts.map(([status, number]) => `${number} ${lookOf(status).word}`).join(", ")}`;
+  return counts.map(([status, number]) => `${number} ${lookOf(status).word}`).join(", ");
 }

@@ -1,7 +1,7 @@
 // A question of the program's: radio buttons, checkboxes, texts; one answer, checked by the kernel.
 import { h, leave, passShortcuts, replace, setText } from "./dom.js";
 import { icon } from "./icons.js";
-import { leaveNotebook } from "./leave.js";
+import { isCleared, leaveNotebook } from "./leave.js";
 import { visible } from "./text.js";
 
 const NO_KERNEL_MS = 6000;
@@ -166,7 +166,14 @@ class QuestionForm {
   }
 
   receive(message) {
-    if (message?.kind === "open") return;
+    if (message?.kind === "open") {
+      this.place = message.place;
+      return;
+    }
+    if (message?.kind === "who") {
+      this.model.send({ kind: "here" });
+      return;
+    }
     if (message?.kind === "leave") {
       leaveNotebook(this.model, message);
       return;
@@ -206,7 +213,8 @@ class QuestionForm {
       clearTimeout(this.late);
       stopPassing();
       this.model.off("msg:custom", listen);
-      this.model.send({ kind: "removed" });
+      el.replaceChildren(); // JupyterLab keeps the element for as long as the page is open
+      this.model.send({ kind: "removed", cleared: isCleared(this.model, this.place) });
     };
   }
 }

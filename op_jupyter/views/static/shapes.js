@@ -63,7 +63,7 @@ export function calledBy(caller, row) {
 export function legend() {
   const role = (name) =>
     h("span", { class: `opv-r-${name}` }, icon(name), h("span", { class: "opv-muted" }, name));
-  const line = (...shapes) => s("svg", { width: 26, height: 10, "aria-hidden": "true" }, shapes);
+  const line = (...shapes) => s("svg", { width: 22, height: 10, "aria-hidden": "true" }, shapes);
   return h(
     "div",
     { class: "opv-legend", "aria-label": "Legend", role: "note" },
@@ -72,8 +72,8 @@ export function legend() {
       "span",
       {},
       line(
-        s("path", { class: "opv-after", d: "M1 5H19" }),
-        s("path", { class: "opv-arrow", d: "M18 1.5L24 5L18 8.5z" }),
+        s("path", { class: "opv-after", d: "M1 5H15" }),
+        s("path", { class: "opv-arrow", d: "M14 1.5L20 5L14 8.5z" }),
       ),
       "comes after",
     ),
@@ -82,7 +82,7 @@ export function legend() {
       {},
       line(
         s("circle", { class: "opv-dot", cx: 3, cy: 5, r: 2.5 }),
-        s("path", { class: "opv-caller", d: "M5 5H25" }),
+        s("path", { class: "opv-caller", d: "M5 5H21" }),
       ),
       "called by",
     ),

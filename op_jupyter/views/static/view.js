@@ -7,7 +7,7 @@ import { isOver, outcomeWord, TurnFold, waitingNode } from "./fold.js";
 import { GraphView } from "./graph.js";
 import { activity, capital, Header, outcomeNote } from "./header.js";
 import { icon } from "./icons.js";
-import { leaveNotebook } from "./leave.js";
+import { isCleared, leaveNotebook } from "./leave.js";
 import { MarkdownBox } from "./markdown.js";
 import { ANSWER_WORDS, lookup } from "./words.js";
 
@@ -91,7 +91,10 @@ class TurnView {
       this.model.off("comm_live_update", lost);
       document.removeEventListener("keydown", typed, true);
       stopPassing();
-      if (!this.expired) this.model.send({ kind: "removed" });
+      const cleared = isCleared(this.model, this.place);
+      if (!this.expired) this.model.send({ kind: "removed", cleared });
+      this.calls.stop();
+      this.el.replaceChildren(); // JupyterLab keeps the element for as long as the page is open
       clearInterval(clock);
       clearTimeout(patience);
       resized.disconnect();
@@ -104,6 +107,7 @@ class TurnView {
     if (message.kind === "snapshot") this.load(message);
     else if (message.kind === "updates" && this.loaded) this.apply(message.items);
     else if (message.kind === "expire") this.expired = true;
+    else if (message.kind === "who") return this.model.send({ kind: "here" });
     else if (message.kind === "leave") return leaveNotebook(this.model, message);
     else if (message.kind === "details") return this.details.receive(message);
     else if (message.kind === "note") return this.details.note(message);
@@ -113,6 +117,7 @@ class TurnView {
   // A snapshot that another view asked for is no news.
   load(message) {
     this.expired = message.expired;
+    this.place = message.place;
     this.skew = message.now_ms - Date.now();
     this.details.actions = message.actions ?? [];
     this.details.ask = message.details ? (id) => this.model.send({ kind: "details", id }) : null;
