@@ -308,7 +308,7 @@ def test_hostile_titles_stay_text(page: NotebookPage) -> None:
     open_entry(page, "s-hostile")
     sidebar(page).get_by_role("button", name="Open graph").click()
 
-    expect(page.page.locator("#op-session-s-hostile h3")).to_contain_text("[U+202E]<img")
+    expect(page.page.locator("#op-session-s-hostile header h3")).to_contain_text("[U+202E]<img")
     assert page.page.evaluate("window.pwned") is None
 
 

@@ -136,6 +136,8 @@ def test_declining_is_a_button_and_escape_decides_nothing(open_question: Open) -
 
 def test_a_form_has_a_control_for_each_field(open_question: Open) -> None:
     view = open_question(question(kind="form", prompt="Your trip?", fields=fields_of(TRIP)))
+    title = view.page.locator("legend", has_text="city")
+    assert title.evaluate("e => e.getBoundingClientRect().width") > 20  # to be seen
     view.page.get_by_label("Oslo").check()
     view.page.get_by_label("snow").check()
     view.page.get_by_label("days").fill("3")

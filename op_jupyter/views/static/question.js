@@ -228,7 +228,7 @@ class Field {
     const about = { "aria-describedby": field.help ? `${id}-h` : null };
     if (kind === "choice" || kind === "choices") {
       const first = kind === "choices" ? initial.split(", ") : [initial];
-      this.group = choiceGroup(id, field.title, options, kind === "choices", first);
+      this.group = choiceGroup(id, field.title, options, kind === "choices", first, "");
       this.element = h("div", { class: "opv-field" }, this.group, hint);
       return;
     }
@@ -259,11 +259,12 @@ class Field {
   }
 }
 
-function choiceGroup(name, title, options, multi, checked) {
+// Where the title stands above all of them already, `legend` hides it.
+function choiceGroup(name, title, options, multi, checked, legend = "opv-sr") {
   return h(
     "fieldset",
     { class: "opv-choices" },
-    h("legend", { class: "opv-sr" }, title),
+    h("legend", { class: legend }, title),
     options.map((option, index) => {
       const input = h("input", { type: multi ? "checkbox" : "radio", name, value: index });
       input.checked = checked.includes(option);
