@@ -53,9 +53,11 @@ class FakeCard:
     def __init__(self, *, seen: bool = False) -> None:
         self.seen = seen
         self.log: list[str] = []
+        self.shown = asyncio.Event()
 
     def show(self, request: PermissionRequest) -> None:
         self.log.append(f"show {request.id}")
+        self.shown.set()
 
     def is_seen(self) -> bool:
         return self.seen
@@ -108,11 +110,11 @@ async def test_a_card_whose_output_was_cleared_is_shown_again() -> None:
     card = FakeCard(seen=True)
     asking = asyncio.ensure_future(asker(NOTEBOOK, card).decide(request()))
     async with asyncio.timeout(10):
-        while card.log != ["show call-1"]:
-            await asyncio.sleep(0.01)
+        await card.shown.wait()
+        card.shown.clear()
         card.seen = False
-        while card.log != ["show call-1", "show call-1"]:
-            await asyncio.sleep(0.01)
+        await card.shown.wait()
+    assert card.log == ["show call-1", "show call-1"]
     assert not asking.done()
     asking.cancel()
     await asyncio.wait([asking])

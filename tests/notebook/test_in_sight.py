@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +17,7 @@ class Output:
     def __init__(self, *, comes_back: bool = True) -> None:
         self.seen = True
         self.shown = 0
+        self.again = asyncio.Event()
         self._comes_back = comes_back
 
     def is_seen(self) -> bool:
@@ -26,21 +26,23 @@ class Output:
     async def show_again(self) -> None:
         self.shown += 1
         self.seen = self._comes_back
+        self.again.set()
 
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not happened():
-            await asyncio.sleep(MOMENT / 4)
+    async def clear(self) -> None:
+        """Until it was shown again, and looked at."""
+        self.again.clear()
+        self.seen = False
+        async with asyncio.timeout(10):
+            await self.again.wait()
+        await asyncio.sleep(3 * MOMENT)
 
 
 async def test_each_time_that_it_was_cleared_it_is_shown_again() -> None:
     output = Output()
     async with kept_in_sight(output.is_seen, output.show_again, gone_seconds=MOMENT):
         for times in (1, 2):
-            output.seen = False
-            await until(lambda times=times: output.shown == times)
-            await asyncio.sleep(3 * MOMENT)  # until it was looked at
+            await output.clear()
+            assert output.shown == times
     output.seen = False
     await asyncio.sleep(5 * MOMENT)
     assert output.shown == 2  # nobody watches any more
@@ -49,9 +51,7 @@ async def test_each_time_that_it_was_cleared_it_is_shown_again() -> None:
 async def test_what_has_no_place_any_more_is_shown_once_and_not_again_and_again() -> None:
     output = Output(comes_back=False)
     async with kept_in_sight(output.is_seen, output.show_again, gone_seconds=MOMENT):
-        output.seen = False
-        await until(lambda: output.shown == 1)
-        await asyncio.sleep(5 * MOMENT)
+        await output.clear()
         assert output.shown == 1
 
 
