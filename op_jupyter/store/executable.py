@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -97,8 +97,11 @@ def git_version() -> str:
 
 
 @contextmanager
-def borrowing(objects: str | None, purpose: str) -> Iterator[Git]:
+def borrowing(objects: str | None, purpose: str, *, others: Sequence[str] = ()) -> Iterator[Git]:
     """git in an empty repository whose objects are those in the folder *objects*, if any.
+
+    Args:
+        others: folders whose objects it reads as well.
 
     Raises:
         StoreError: there is no git executable; says that *purpose* needs it.
@@ -112,7 +115,15 @@ def borrowing(objects: str | None, purpose: str) -> Iterator[Git]:
         where = {"GIT_DIR": scratch}
         if objects is not None:
             where["GIT_OBJECT_DIRECTORY"] = objects
+        if others:
+            where["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.pathsep.join(map(_quoted, others))
         yield Git(executable, {**tame(scratch), **_settings(), **where})
+
+
+def _quoted(path: str) -> str:
+    """*path* in a list of git's, where a colon would end it."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def inside(git_dir: str, purpose: str) -> Git:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -243,9 +244,15 @@ class Repository:
     def _pack_objects(self, tips: Iterable[str], objects: str, purpose: str) -> str:
         """Let git pack what *tips* reach in the folder *objects* into this repository."""
         folder = f"{self.objects.root}/pack"
-        with borrowing(objects, purpose) as git:
-            given = "".join(f"{tip}\n" for tip in tips)
-            done = git.run(*_PACK_OBJECTS, f"{folder}/pack", given=given, most_bytes=MAX_PACK_BYTES)
+        given = "".join(f"{tip}\n" for tip in tips)
+        # What git has half written lies there until it is moved into place, so it has to be on
+        # the same disk; and it is gone when there is no room for the rest.
+        with tempfile.TemporaryDirectory(prefix="tmp_op_", dir=folder) as scratch:
+            others = dict.fromkeys((objects, self.objects.root))
+            with borrowing(scratch, purpose, others=tuple(others)) as git:
+                done = git.run(
+                    *_PACK_OBJECTS, f"{folder}/pack", given=given, most_bytes=MAX_PACK_BYTES
+                )
         if done.code:
             raise StoreError(f"git could not pack {objects}: {done.err}")
         name = done.out.strip()

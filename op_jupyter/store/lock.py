@@ -84,11 +84,15 @@ class WriterLock:
         self._fd = -1
         self.lost_in_fork = False
 
-    def acquire(self, me: Holder, *, timeout: float = 0.0, force: bool = False) -> bool:
+    def acquire(
+        self, me: Holder, *, timeout: float = 0.0, force: bool = False, for_a_moment: bool = False
+    ) -> bool:
         """Take the lock; whether the last holder ended without letting it go.
 
         *timeout*: seconds to wait for a live holder.  *force*: take over from a holder on
         another machine that never let go; a live one on this machine keeps the lock.
+        *for_a_moment*: write nothing into the file, which a full disk would refuse; end with
+        `drop`.
 
         Raises:
             SessionLocked: somebody else holds it (attribute ``holder``).
@@ -100,11 +104,12 @@ class WriterLock:
             last = _parse_holder(os.pread(fd, _MAX_BYTES, 0))
             if last is not None and _is_elsewhere(last, me) and not force:
                 raise _abandoned(self._session_id, last)
-            self._files.truncate(fd, 0)
-            os.lseek(fd, 0, os.SEEK_SET)
-            self._files.write_all(fd, json.dumps(asdict(me)).encode())
-            # Or a power cut forgets that this holder never let go.
-            self._files.sync(fd)
+            if not for_a_moment:
+                self._files.truncate(fd, 0)
+                os.lseek(fd, 0, os.SEEK_SET)
+                self._files.write_all(fd, json.dumps(asdict(me)).encode())
+                # Or a power cut forgets that this holder never let go.
+                self._files.sync(fd)
         except BaseException:
             self._files.close(fd)
             raise

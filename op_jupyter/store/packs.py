@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import struct
 import zlib
 from bisect import bisect_left
@@ -289,7 +290,9 @@ class Objects:
             for entry in entries:
                 if entry.name.startswith("tmp_"):
                     ours = entry.name.startswith("tmp_op_")
-                    if ours or now - entry.stat(follow_symlinks=False).st_mtime > _HOUR:
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    elif ours or now - entry.stat(follow_symlinks=False).st_mtime > _HOUR:
                         remove(entry.path)
                 elif entry.name.endswith(".keep"):
                     with suppress(OSError):

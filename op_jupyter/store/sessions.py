@@ -27,7 +27,7 @@ from op_jupyter.store.doctor import Doctor
 from op_jupyter.store.files import FileSystem, disk_usage, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.loading import Folder, corrupt, load, load_node
-from op_jupyter.store.lock import Holder, WriterLock, locked, this_process
+from op_jupyter.store.lock import Holder, locked, this_process
 from op_jupyter.store.pulling import Joining, take_new
 from op_jupyter.store.remotes import open_remote
 from op_jupyter.store.session import timestamp
@@ -190,7 +190,8 @@ class SessionStore:
                 self._repository(session_id).gc()
                 return before, disk_usage(folder)
             finally:
-                _give_back(lock, unclean)
+                # Who opens the session next is told when its last writer was not heard of again.
+                (lock.drop if unclean else lock.release)()
 
     def doctor(self, session_id: str) -> Doctor:
         """Who looks at a session and mends it, whatever state it is in.
@@ -243,7 +244,7 @@ class SessionStore:
             SessionLocked: there is something new, and the session is open for writing here.
             StoreError: it cannot be reached or does not fit; nothing was changed.
         """
-        with translated(remote), self._incoming() as arrived:
+        with translated(self._root), self._incoming() as arrived:
             other = open_remote(remote, self._outside.clock)
             pushed = sync.sessions_in(other)
             if session_id is not None and check_session_id(session_id) in pushed:
@@ -399,19 +400,11 @@ class SessionStore:
         is_folder(folder)
         self._outside.files.make_folders(folder, ".git")
         lock = writer_lock(folder, session_id, self._outside)
-        unclean = lock.acquire(self._me())
+        lock.acquire(self._me(), for_a_moment=True)
         try:
             yield
         finally:
-            _give_back(lock, unclean)
-
-
-def _give_back(lock: WriterLock, unclean: bool) -> None:
-    """Let go; whoever opens the session next is told when the last writer was not heard of."""
-    if unclean:
-        lock.drop()
-    else:
-        lock.release()
+            lock.drop()
 
 
 def _read_only(session_id: str) -> str:

@@ -206,11 +206,15 @@ class Incoming:
 
     def __enter__(self) -> Incoming:
         clear_incoming(self._root)
-        os.makedirs(self._root, DIR_MODE, exist_ok=True)
-        self._outside.files.make_folders(
-            self._root, f"{INCOMING}/{os.path.basename(self.path)}/.git"
-        )
-        self.repository.ensure("main")
+        try:
+            os.makedirs(self._root, DIR_MODE, exist_ok=True)
+            self._outside.files.make_folders(
+                self._root, f"{INCOMING}/{os.path.basename(self.path)}/.git"
+            )
+            self.repository.ensure("main")
+        except (OSError, StoreError):
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import timeit
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support.disks import SmallDisk, mounted
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import CorruptRecord, StoreError
+from op_jupyter.store.interchange import copy_session, import_path
 from op_jupyter.store.notes import Notes
 from op_jupyter.store.search import SearchIndex
 from op_jupyter.store.sessions import SessionStore, default_root
@@ -304,6 +306,46 @@ def test_a_read_only_disk_can_be_read_and_says_so(small_disk: SmallDisk) -> None
             fresh.append(Node("n1", "user", "user"))
     finally:
         small_disk.remount("rw")
+
+
+def test_whatever_is_asked_of_a_full_disk_leaves_nothing_behind(
+    small_disk: SmallDisk, tmp_path: Path, git: Git
+) -> None:
+    store = SessionStore(small_disk.path)
+    session = store.open(store.create_session("s"))
+    for number in range(3):
+        session.begin_turn(Turn(f"t{number}"))
+        about = {"turn_id": f"t{number}"}
+        session.append(
+            Node(f"n{number}", "user", "user", "x" * 9000, None, "completed", metadata=about)
+        )
+        session.end_turn(f"t{number}", "completed")
+    session.close()
+    git(tmp_path, "init", "-q", "--bare", "remote.git")
+    store.push("s", str(tmp_path / "remote.git"))
+    store.delete("s")
+    store.restore("s")
+    tasks: list[Callable[[], object]] = [
+        lambda: store.pack("s"),
+        lambda: copy_session(store, "s", "copy"),
+        lambda: import_path(store, small_disk.path / "s", "import"),
+        lambda: SessionStore(small_disk.path / "other").pull(str(tmp_path / "remote.git"), "s"),
+        lambda: store.open("s"),
+    ]
+    before = set(small_disk.path.rglob("*"))
+    small_disk.fill()
+    for task in tasks:
+        with suppress(StoreError):
+            task()
+    assert len(store.load("s")) == 3
+    store.delete("s")  # which may be the way to room
+    store.restore("s")
+    small_disk.empty()
+    left = {path for path in small_disk.path.rglob("*") if path not in before}
+    assert {path.name for path in left} <= {".incoming", "other"}
+    for task in tasks[:3]:
+        task()
+    assert all(store.doctor(name).examine().healthy for name in ("s", "copy", "import"))
 
 
 def test_a_root_that_is_a_file_is_a_clear_error(ram_path: Path) -> None:

@@ -464,6 +464,26 @@ def test_a_session_that_is_open_is_pushed_as_far_as_it_is_committed_and_not_pull
     session.close()
 
 
+def test_a_remote_may_be_on_another_disk(
+    here: SessionStore, there: SessionStore, tmp_path: Path, git: Git
+) -> None:
+    folder = tmp_path / 'a "stick": with a colon\\'
+    folder.mkdir()
+    git(folder, "init", "-q", "--bare", "remote.git")
+    remote = str(folder / "remote.git")
+    if os.stat(folder).st_dev == os.stat(here.root_path).st_dev:
+        pytest.skip("there is one disk alone")
+    here.push("s", remote)
+    there.pull(remote, "s")
+    turn(there, "three")
+    there.push("s", remote)
+    here.pull(remote, "s")
+    assert line(here) == ["one", "two", "three"]
+    sound(here, git)
+    for path in (here.root_path / "s" / ".git", there.root_path / "s" / ".git", Path(remote)):
+        assert list(path.glob("objects/pack/tmp_*")) == []
+
+
 def test_without_git_there_is_one_clear_error(
     here: SessionStore, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
