@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         remove_pre_invocation_hook,
         set_ask_handler,
         set_cancellation_check,
+        set_permission_handler,
         set_session_id_provider,
     )
     from op_jupyter.engine.questions import ask, can_ask, confirm, form
@@ -60,6 +61,7 @@ _HOMES = {
     "session_scope": "op_jupyter.engine.session_context",
     "set_ask_handler": "op_jupyter.engine.hooks",
     "set_cancellation_check": "op_jupyter.engine.hooks",
+    "set_permission_handler": "op_jupyter.engine.hooks",
     "set_session_id_provider": "op_jupyter.engine.hooks",
     "submit": "op_jupyter.engine.workers.mapping",
     "traced": "op_jupyter.engine.traced",
@@ -90,6 +92,7 @@ __all__ = [
     "session_scope",
     "set_ask_handler",
     "set_cancellation_check",
+    "set_permission_handler",
     "set_session_id_provider",
     "submit",
     "traced",

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
 
 import op_jupyter
 from op_jupyter.errors import ConfigurationError
@@ -27,6 +27,10 @@ def install(prefix: Path | None = None) -> Path:
     """
     spec = json.loads((SPEC / "kernel.json").read_text(encoding="utf-8"))
     spec["argv"][0] = sys.executable
+    # What the ipykernel of this interpreter is capable of, among it that its channels can be
+    # encrypted: a server that insists on that starts no kernel whose spec does not say so.
+    native = KernelSpecManager(kernel_dirs=[]).get_kernel_spec(NATIVE_KERNEL_NAME)
+    spec["metadata"] = {**native.metadata, **spec["metadata"]}
     with tempfile.TemporaryDirectory() as source:
         (Path(source) / "kernel.json").write_text(json.dumps(spec, indent=2), encoding="utf-8")
         try:

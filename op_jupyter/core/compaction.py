@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import canonical_json
-from op_jupyter.core.nodes import Node
+from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import UsageError
 
 HEADINGS: Final = (
@@ -117,6 +117,16 @@ def _is_call(dag: Dag, node: Node) -> bool:
     return turn is not None and turn.kind == "call"
 
 
+def bare_call(dag: Dag, node_id: str) -> Turn | None:
+    """The turn of the call outside of any conversation that *node_id* belongs to; None: of none.
+
+    Raises:
+        UnknownNode: there is no such node.
+    """
+    outer = dag.call_path(node_id)[0]
+    return dag.turns[str(outer.turn_id)] if _is_call(dag, outer) else None
+
+
 def instruction(limit_chars: int, problem: str = "") -> str:
     """What the model is asked for, at the end of the conversation; *problem*: of the last try."""
     headings = "\n".join(f"## {heading}" for heading in HEADINGS)
@@ -175,17 +185,21 @@ def checkpoint_of(summary: Node) -> dict[str, Any]:
 def rewind_target(dag: Dag, node_id: str) -> str | None:
     """The node that the conversation ends with after a rewind to *node_id*; None: the start.
 
+    For whatever ran in a bare call, which hangs beside the line, that is where the line ended
+    when the call began.
+
     Raises:
         UnknownNode: there is no such node.
-        UsageError: it stands on no line of the conversation.
+        UsageError: it is a call inside the conversation.
     """
     node = dag.node(node_id)
-    if node.caller is not None or _is_call(dag, node):
+    if (bare := bare_call(dag, node_id)) is not None:
+        return bare.base
+    if node.caller is not None:
         outer = dag.call_path(node_id)[0]
-        hint = "" if _is_call(dag, outer) else f"; {outer.id!r} is the one that it belongs to"
         raise UsageError(
             f"node {node_id!r} is a call inside the conversation; name a prompt, an answer or a "
-            f"summary{hint}"
+            f"summary; {outer.id!r} is the one that it belongs to"
         )
     if node.role == "user" or is_summary(node):
         return node.predecessor

@@ -7,11 +7,13 @@ through `AgentSession.resolve_permission`.  The first answer wins, the other is 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import select
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
@@ -25,12 +27,45 @@ from op_jupyter.core.questions import (
     read_line,
 )
 from op_jupyter.core.visible import visible
-from op_jupyter.errors import CannotAsk
+from op_jupyter.engine import hooks
+from op_jupyter.errors import CannotAsk, UsageError
+from op_jupyter.tools.threads import in_thread
 
 Check: TypeAlias = Callable[[Any], Any]
 """Gives the answer that something said is, or raises `BadAnswer`."""
 
 _LOOK_SECONDS: Final = 0.1
+
+
+async def called(handler: Callable[[Any], Any], argument: object) -> Any:
+    """What a host's function says; a plain one may block, so it has a thread of its own."""
+    if inspect.iscoroutinefunction(handler):
+        return await handler(argument)
+    said = await in_thread(lambda: handler(argument))
+    return await said if inspect.isawaitable(said) else said
+
+
+_DECISIONS: Final = ("allow", "allow_session", "deny")
+
+
+async def host_decision(request: PermissionRequest) -> PermissionAnswer | None:
+    """What the host decides; None: it has no handler, or leaves it to the other ways.
+
+    Raises:
+        UsageError: its handler says something else.
+    """
+    handler = hooks.permission_handler()
+    said = None if handler is None else await called(handler, request)
+    if said is None:
+        return None
+    if isinstance(said, PermissionAnswer):
+        return replace(said, how="handler")
+    if said in _DECISIONS:
+        return PermissionAnswer(said, "handler")
+    raise UsageError(
+        f"the handler of set_permission_handler returned {said!r:.60}; return one of "
+        f"{', '.join(map(repr, _DECISIONS))}, a PermissionAnswer or None"
+    )
 
 
 class Asker(Protocol):
@@ -86,7 +121,16 @@ class HeadlessAsker:
 
 
 class ScriptAsker(HeadlessAsker):
-    """A program that no host runs: nobody is there to click, but perhaps there is a terminal."""
+    """A program: its host may decide, and questions may reach a terminal; nobody clicks."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a host decides."""
+        return hooks.permission_handler() is not None
+
+    async def decide(self, request: PermissionRequest) -> PermissionAnswer:
+        """What the host decides, if it does."""
+        return await host_decision(request) or await super().decide(request)
 
     @property
     def can_ask(self) -> bool:
@@ -109,13 +153,15 @@ class TerminalAsker(ScriptAsker):
 
     @property
     def interactive(self) -> bool:
-        """Whether both ends of the terminal are a person's."""
-        return has_terminal()
+        """Whether both ends of the terminal are a person's, or a host decides."""
+        return has_terminal() or super().interactive
 
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
-        """Ask on the terminal."""
-        if not self.interactive:
-            return await super().decide(request)
+        """Ask on the terminal, unless the host decides."""
+        if (decided := await host_decision(request)) is not None:
+            return decided
+        if not has_terminal():
+            return await HeadlessAsker.decide(self, request)
         read = _TerminalReader()
         try:
             return await asyncio.to_thread(ask_by_text, request, "terminal", read)

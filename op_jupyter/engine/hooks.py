@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from op_jupyter.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from op_jupyter.core.permissions import PermissionRequest
     from op_jupyter.core.questions import Question
     from op_jupyter.engine.recorded_asker import Recorded
     from op_jupyter.engine.runtime import Runtime
@@ -34,6 +35,7 @@ class Defaults(Protocol):
 
 
 AskHandler: TypeAlias = "Callable[[Question], Any]"
+PermissionHandler: TypeAlias = "Callable[[PermissionRequest], Any]"
 SessionIdProvider: TypeAlias = Callable[[], str | None]
 PreInvocationHook: TypeAlias = "Callable[[str, Mapping[str, Any]], None]"
 
@@ -41,6 +43,7 @@ _load_defaults: Callable[[], Defaults] | None = None
 _cancellation_check: Callable[[], bool] | None = None
 _session_id_provider: SessionIdProvider | None = None
 _ask_handler: AskHandler | None = None
+_permission_handler: PermissionHandler | None = None
 _before: tuple[PreInvocationHook, ...] = ()
 
 
@@ -156,3 +159,20 @@ def set_ask_handler(handler: AskHandler | None) -> None:
 def ask_handler() -> AskHandler | None:
     """What `set_ask_handler` registered."""
     return _ask_handler
+
+
+def set_permission_handler(handler: PermissionHandler | None) -> None:
+    """Decide with *handler* what would ask a person, before any other way; None: the other ways.
+
+    It is given a `PermissionRequest`, sync (in a worker thread) or async, and returns ``"allow"``,
+    ``"allow_session"``, ``"deny"``, a `PermissionAnswer`, or None, which leaves it to the other
+    ways.  What it raises is a denial.  Sub-agents can ask nobody, and so not *handler* either.
+    """
+    global _permission_handler
+    _check_function("set_permission_handler", handler)
+    _permission_handler = handler
+
+
+def permission_handler() -> PermissionHandler | None:
+    """What `set_permission_handler` registered."""
+    return _permission_handler

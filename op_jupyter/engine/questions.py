@@ -8,7 +8,6 @@ once and with nothing recorded.  A question and its answer are user nodes of the
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,13 +29,12 @@ from op_jupyter.core.questions import (
 )
 from op_jupyter.core.updates import clip
 from op_jupyter.engine import context, hooks, loop
-from op_jupyter.engine.asking import NOBODY, Asker
+from op_jupyter.engine.asking import NOBODY, Asker, called
 from op_jupyter.engine.calls import Call, open_call, was_cancelled
 from op_jupyter.engine.cancelling import host_can_cancel
 from op_jupyter.engine.formats import Misfit, ReplyFormat, format_of
 from op_jupyter.engine.recorded_asker import script_asker
 from op_jupyter.errors import AskTimeout, CannotAsk, StoreError, UsageError, UserDeclined
-from op_jupyter.tools.threads import in_thread
 from op_jupyter.tools.tracebacks import stored_message
 
 T = TypeVar("T")
@@ -187,13 +185,8 @@ async def _answer(draft: _Draft, question: Question, call: Call) -> QuestionAnsw
 
 
 async def by_handler(handler: Callable[[Question], Any], question: Question) -> QuestionAnswer:
-    """What the host says; a plain function may block, so it has a thread of its own."""
-    if inspect.iscoroutinefunction(handler):
-        said = await handler(question)
-    else:
-        said = await in_thread(lambda: handler(question))
-        if inspect.isawaitable(said):
-            said = await said
+    """What the host says."""
+    said = await called(handler, question)
     return QuestionAnswer(said, "handler", declined=said is None)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.backups import FileState, Restore, Step, restores, steps_from_json
+from op_jupyter.core.compaction import bare_call
 from op_jupyter.core.diff import unified_diff
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.paths import PathUse
@@ -61,11 +62,16 @@ class Undone:
 def changed_since(session: AgentSession, node_id: str) -> list[Node]:
     """The calls that changed files since that node, with it; of an answer, its own calls stay.
 
+    Of what ran in a bare call, the whole call counts: a rewind leads to before it.
+
     Raises:
         UnknownNode: there is none.
     """
-    first = session.dag.node(node_id)
-    stay = {node.id for node in session.dag.subtree(node_id)} if first.role == "llm" else set()
+    first, stay = session.dag.node(node_id), set[str]()
+    if (bare := bare_call(session.dag, node_id)) is not None:
+        first = next(node for node in session.dag if node.turn_id == bare.id)
+    elif first.role == "llm":
+        stay = {node.id for node in session.dag.subtree(node_id)}
     later = (node for node in session.dag if node.seq >= first.seq and node.id not in stay)
     return [node for node in later if _touched(node)]
 

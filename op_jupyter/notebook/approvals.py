@@ -1,9 +1,10 @@
 """How a question reaches a person, and how the answer comes back, in a notebook.
 
-In this order: a recorded decision; nobody can answer (``allow_stdin`` is false): denied at once,
-with the rule that would allow it; a page that said ``ready``: a click; no such page within two
-seconds: ``input()`` on the thread that holds the cell.  A click never comes through this file:
-it resolves the actor's card, and calls the asker off.
+In this order: a recorded decision; the host's handler; nobody can answer (``allow_stdin`` is
+false): denied at once, with the rule that would allow it; a page that said ``ready``: a click; no
+such page within two seconds: ``input()`` on the thread that holds the cell, beside which a click
+still counts.  A click never comes through this file: it resolves the actor's card, and calls the
+asker off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Final, Protocol
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.questions import Question, QuestionAnswer
-from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker, ask_by_text
+from op_jupyter.engine import hooks
+from op_jupyter.engine.asking import NOBODY, Check, HeadlessAsker, ask_by_text, host_decision
 from op_jupyter.errors import CannotAsk
 from op_jupyter.notebook.frontend import FrontEnd
 from op_jupyter.notebook.in_sight import kept_in_sight
@@ -31,6 +33,12 @@ class CellThread(MainThread, Protocol):
 
     def clicks(self) -> AbstractAsyncContextManager[None]:
         """While inside, a click comes through although a cell runs."""
+
+    def read(self, prompt: str) -> str:
+        """``input()``, while which clicks come through.  Main thread."""
+
+    async def caught_up(self) -> None:
+        """Wait until it has done what it was given so far, unless no cell waits."""
 
 
 class Card(Protocol):
@@ -80,7 +88,6 @@ class NotebookAsker:
         main_thread: where ``input()`` and displays belong.
         card: where a click can come from.
         decisions: of an earlier run; None: nothing is replayed.
-        read: reads one answer from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the card.
         questions: asks what the program asks; None: nobody is asked.
         parked: no cell waits, so a question waits for a click or a command, for ever.
@@ -94,7 +101,6 @@ class NotebookAsker:
         card: Card,
         *,
         decisions: Decisions | None = None,
-        read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
         questions: Questions | None = None,
         parked: bool = False,
@@ -104,7 +110,6 @@ class NotebookAsker:
         self._main_thread = main_thread
         self._card = card
         self._decisions = decisions
-        self._read = read
         self._patience = ready_seconds
         self._questions = questions
         self._parked = parked
@@ -113,13 +118,16 @@ class NotebookAsker:
     @property
     def interactive(self) -> bool:
         """Whether an answer can come at all."""
-        return self._decisions is not None or self._front().can_answer
+        decided = self._decisions is not None or hooks.permission_handler() is not None
+        return decided or self._front().can_answer
 
     async def decide(self, request: PermissionRequest) -> PermissionAnswer:
         """The answer; waits for ever when it is a click that will come."""
         recorded = None if self._decisions is None else self._decisions.recall(request)
         if recorded is not None:
             return recorded
+        if (decided := await host_decision(request)) is not None:
+            return decided
         front = self._front()
         if not front.can_answer:
             return await HeadlessAsker().decide(request)
@@ -135,7 +143,8 @@ class NotebookAsker:
                 if await self._is_seen():
                     async with kept_in_sight(self._card.is_seen, lambda: self._show(request)):
                         await asyncio.Event().wait()
-            return await self._ask_by_text(request, "stdin")
+                # A page may come late, or be another client's: a click calls this off.
+                return await self._ask_by_text(request, "stdin")
         finally:
             self._card.done()
 
@@ -169,4 +178,6 @@ class NotebookAsker:
         return True
 
     async def _ask_by_text(self, request: PermissionRequest, how: str) -> PermissionAnswer:
-        return await self._main_thread.run(lambda: ask_by_text(request, how, self._read))
+        return await self._main_thread.run(
+            lambda: ask_by_text(request, how, self._main_thread.read)
+        )

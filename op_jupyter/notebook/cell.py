@@ -156,7 +156,14 @@ def _display(
     if options.background and here.front.shows_widgets and not here.quiet:
         return LiveDisplay(session, here.request_id, alone=True, prices=prices)
     quiet = here.quiet or options.background
-    return display_for(here.front, session, here.request_id, quiet=quiet, prices=prices)
+    return display_for(
+        here.front,
+        session,
+        here.request_id,
+        quiet=quiet,
+        post=notebook.lent.post,
+        prices=prices,
+    )
 
 
 def _place(session: AgentSession, options: CellOptions) -> tuple[Path | None, Path | None]:

@@ -12,9 +12,10 @@ import concurrent.futures
 import html
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, TypeAlias
 
 from IPython.display import display
 
@@ -76,6 +77,9 @@ def warn(text: str, front: FrontEnd) -> None:
     put({"text/plain": text, "text/html": line})
 
 
+Post: TypeAlias = "Callable[[Callable[[], None]], None]"
+
+
 class TurnDisplay(Protocol):
     """One turn before the person's eyes; also the card that a click comes from."""
 
@@ -105,13 +109,17 @@ def display_for(
     client_request_id: str,
     *,
     quiet: bool,
+    post: Post,
     prices: Mapping[str, Price] = _NO_PRICES,
 ) -> TurnDisplay:
-    """The display that suits *front* for the turn that will have that request id."""
+    """The display that suits *front* for the turn that will have that request id.
+
+    *post* hands something to the thread that holds the cell, which does it while it waits.
+    """
     if front.shows_widgets and not quiet:
         return LiveDisplay(session, client_request_id, prices=prices)
     if front.kind == "terminal" and not quiet:
-        return StreamDisplay(session, client_request_id)
+        return StreamDisplay(session, client_request_id, post)
     return FinalDisplay(session, client_request_id, quiet=quiet)
 
 
@@ -183,9 +191,23 @@ class FinalDisplay(_Watched):
 
 
 class StreamDisplay(_Watched):
-    """The answer on a terminal while it is written, and a line for each tool call."""
+    """The answer on a terminal while it is written, and a line for each tool call.
 
-    _at_line_start = True
+    The cell's thread writes it, in turn with what else it is asked to do: a terminal may be
+    stopped (Ctrl-S), and then that thread has to wait for it, but the session must not.
+    """
+
+    def __init__(self, session: AgentSession, client_request_id: str, post: Post) -> None:
+        super().__init__(session, client_request_id)
+        self._post = post
+        self._unwritten: deque[str] = deque()
+        self._posted = False
+        self._at_line_start = True
+        self._stream: TextIO
+
+    def begin(self) -> None:
+        self._stream = sys.stdout  # not what a tool's output goes to while it runs
+        super().begin()
 
     def _look(self, envelope: Envelope) -> None:
         from op_jupyter.views.terminal import call_line
@@ -206,16 +228,28 @@ class StreamDisplay(_Watched):
             self._write("\n")
 
     def _write(self, text: str) -> None:
+        if not text:
+            return
+        self._at_line_start = text.endswith("\n")
+        self._unwritten.append(text)
+        if not self._posted:
+            self._posted = True
+            self._post(self._write_out)
+
+    def _write_out(self) -> None:
+        """Write what there is; on the thread of the cell."""
         from op_jupyter.views.text import visible
 
-        if text:
-            self._at_line_start = text.endswith("\n")
-            sys.stdout.write(visible(text))
-            sys.stdout.flush()
+        self._posted = False  # first: what is added from now on may be missed below
+        while self._unwritten:
+            self._stream.write(visible(self._unwritten.popleft()))
+            self._stream.flush()
 
     def end(self) -> State:
         state = super().end()
+        self._posted = True  # nobody else has to write it any more
         self._new_line()
+        self._write_out()
         return state
 
 

@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections import deque
@@ -23,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from op_jupyter.errors import SessionStateError
 from op_jupyter.notebook.interrupts import Interrupts
-from op_jupyter.notebook.pump import Pump, open_pump
+from op_jupyter.notebook.pump import Line, Pump, open_pump
 
 T = TypeVar("T")
 
@@ -215,7 +216,47 @@ class LentThread:
         else:
             job.value.set_result(value)
 
+    def read(self, prompt: str) -> str:
+        """``input()``, while which clicks come through: another page may answer first.
+
+        Raises:
+            EOFError: the person ended the input.
+            KeyboardInterrupt: the stop button, or nobody wants the line any more.
+        """
+        pump = self._pump or self._beside
+        if pump is None:
+            return input(prompt)
+        with self.interrupts:
+            for stream in (sys.stdout, sys.stderr):  # as `input` does
+                stream.flush()
+            with pump.asking(prompt) as line:
+                if line is not None:
+                    return self._typed(pump, line)
+        return input(prompt)
+
+    def _typed(self, pump: Pump, line: Line) -> str:
+        while (said := line()) is None:
+            self.interrupts.check()
+            pump.wait(self._wake.fd, WAIT_SECONDS)
+            self._wake.clear()
+        return said
+
+    # -- from anywhere
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Have *function* run on the main thread, after all that was asked for before.
+
+        Nobody waits for it, and where no cell waits, it may be a while.
+        """
+        self._jobs.append(_Job(function))
+        self._wake.set()
+
     # -- on the background loop
+
+    async def caught_up(self) -> None:
+        """Wait until the waiting thread, if one waits, has done what it was given so far."""
+        if self.waiting:
+            await self.run(lambda: None)
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run *function* on the main thread and return its value.

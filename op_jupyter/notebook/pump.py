@@ -16,15 +16,17 @@ import inspect
 import select
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import zmq
 
 from op_jupyter.notebook.interrupts import Interrupts
 
 COMM: Final = frozenset({"comm_open", "comm_msg", "comm_close"})
+_END_OF_INPUT: Final = "\x04"
 AT_ONCE: Final = COMM | {"comm_info_request", "kernel_info_request"}
 
 _KERNEL_API: Final = (
@@ -36,6 +38,10 @@ _KERNEL_API: Final = (
     "_publish_status",
 )
 _STREAM_API: Final = ("socket", "io_loop", "on_recv", "flush", "_recv_callback", "_run_callback")
+
+
+Line: TypeAlias = "Callable[[], str | None]"
+"""The line that was asked for, once it is there; raises `EOFError` when there will be none."""
 
 
 class Pump(Protocol):
@@ -59,6 +65,12 @@ class Pump(Protocol):
 
     def wait(self, wake: int, timeout: float) -> None:
         """Handle messages until *wake* is readable, or one came, or *timeout* seconds passed."""
+
+    def asking(self, prompt: str) -> AbstractContextManager[Line | None]:
+        """Have the client of the cell asked for a line, for which `wait` ends while inside.
+
+        Yields what reads it; None: nothing was asked, and `input` does as well.
+        """
 
 
 class PlainWait:
@@ -84,6 +96,10 @@ class PlainWait:
         poller = select.poll()  # `select.select` takes no descriptor from 1024 up
         poller.register(wake, select.POLLIN)
         poller.poll(int(timeout * 1000))
+
+    def asking(self, prompt: str) -> AbstractContextManager[Line | None]:
+        """Nothing could come through meanwhile."""
+        return nullcontext()
 
 
 def open_pump(kernel: Any, interrupts: Interrupts) -> Pump:
@@ -123,7 +139,7 @@ class CommPump:
 
     Attributes:
         beside: the kernel's own loop runs, beside a cell that awaits, and brings the messages;
-            nobody calls `wait`.
+            `wait` is called for a line of input alone.
     """
 
     reason = ""
@@ -138,6 +154,7 @@ class CommPump:
         self._held: deque[Sequence[Any]] = deque()
         self._callback: Any = None
         self._cell: tuple[Any, Any] = (b"", {})
+        self._stdin: Any = None
 
     def __enter__(self) -> CommPump:
         kernel = self._kernel
@@ -166,12 +183,45 @@ class CommPump:
         poller = zmq.Poller()
         poller.register(self._stream.socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)
+        if self._stdin is not None:
+            poller.register(self._stdin, zmq.POLLIN)
         ready = dict(poller.poll(int(timeout * 1000)))
         if self._stream.socket not in ready:
             return
         self._stream.flush(zmq.POLLIN)
         while self._now:
             self._handle(self._now.popleft())
+
+    @contextmanager
+    def asking(self, prompt: str) -> Iterator[Line | None]:
+        """Send what `input` sends, to the client of the cell that the caller's context is of."""
+        kernel = self._kernel
+        stdin = getattr(kernel, "stdin_socket", None)
+        if stdin is None:
+            yield None
+            return
+        while stdin.poll(0):  # what was typed too late, at an earlier prompt
+            stdin.recv_multipart()
+        content = {"prompt": prompt, "password": False}
+        to, parent = kernel._parent_ident["shell"], kernel.get_parent("shell")
+        kernel.session.send(stdin, "input_request", content, parent, ident=to)
+        self._stdin = stdin
+        try:
+            yield self._line
+        finally:
+            self._stdin = None
+
+    def _line(self) -> str | None:
+        if not self._stdin.poll(0):
+            return None
+        try:
+            _, reply = self._kernel.session.recv(self._stdin)
+            said = str(reply["content"]["value"])
+        except (ValueError, TypeError, KeyError):
+            return None  # not signed by a client of this kernel, or no answer
+        if said == _END_OF_INPUT:
+            raise EOFError
+        return said
 
     def _sort(self, frames: Sequence[Any]) -> None:
         if self._kind(frames) not in AT_ONCE:

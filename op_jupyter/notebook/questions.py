@@ -2,16 +2,17 @@
 
 In this order: a recorded answer; nobody can answer: `CannotAsk` at once; a page that said
 ``ready``: its form; no such page within two seconds: ``input()`` on the thread that holds the
-cell.  In the saved notebook the question and its answer stay, as text.
+cell, or the form if a page comes late.  In the saved notebook the question and its answer stay,
+as text.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from op_jupyter.core.questions import Question, QuestionAnswer
 from op_jupyter.engine.asking import NOBODY, Asker, Check, ScriptAsker, ask_in_text
@@ -68,7 +69,6 @@ class NotebookQuestions:
         main_thread: where ``input()`` and displays belong.
         new_card: makes the place where a question is shown.
         answers: of an earlier run; None: nothing is replayed.
-        read: reads one line from the person, given a prompt.
         ready_seconds: how long a page may take to say that it shows the question.
         parked: no cell waits, so a question waits for the page alone.
         terminal: asks where the front end is a terminal.  It waits in a thread of its own, so a
@@ -83,7 +83,6 @@ class NotebookQuestions:
         new_card: Callable[[], QuestionCard],
         *,
         answers: Answers | None = None,
-        read: Callable[[str], str] = lambda prompt: input(prompt),
         ready_seconds: float = READY_SECONDS,
         parked: bool = False,
         terminal: Asker | None = None,
@@ -93,7 +92,6 @@ class NotebookQuestions:
         self._main_thread = main_thread
         self._new_card = new_card
         self._answers = answers
-        self._read = read
         self._patience = ready_seconds
         self._parked = parked
         self._terminal: Asker = terminal or ScriptAsker()
@@ -119,6 +117,7 @@ class NotebookQuestions:
         if not self._reaches_somebody(front):
             raise CannotAsk(NOBODY)
         if not front.shows_widgets:
+            await self._main_thread.caught_up()  # what it writes there comes first
             answer = await self._terminal.question(question, check)
         else:
             answer = await self._by_page(question, check)
@@ -161,7 +160,11 @@ class NotebookQuestions:
                         return await card.answer()
                     async with kept_in_sight(card.is_seen, show):
                         return await card.answer()
-        read = self._read
+            # A page may come late, or be another client's.
+            return await _first(card.answer(), self._by_text(question, check))
+
+    async def _by_text(self, question: Question, check: Check) -> QuestionAnswer:
+        read = self._main_thread.read
         return await self._main_thread.run(lambda: ask_in_text(question, "stdin", read, check))
 
     async def _is_seen(self, card: QuestionCard) -> bool:
@@ -172,3 +175,15 @@ class NotebookQuestions:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)  # `ready` comes on the thread of the messages
         return True
+
+
+async def _first(*ways: Coroutine[Any, Any, QuestionAnswer]) -> QuestionAnswer:
+    """What the first of them gives; the others are called off."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,12 +15,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from op_jupyter.core.messages import Block, ImageBlock, TextBlock
+from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.errors import SubstitutionError
 from op_jupyter.tools.summaries import content_of
+from op_jupyter.tools.tracebacks import message_of
+from op_jupyter.views.text import one_line
 
 _STEP: Final = r"""\.[^\W\d]\w*|\[-?\d+\]|\["(?:[^"\\\n]|\\.)*"\]|\['(?:[^'\\\n]|\\.)*'\]"""
 _REFERENCE: Final = re.compile(rf"\{{\{{[ \t]*([^\W\d]\w*)((?:{_STEP})*)[ \t]*\}}\}}")
 _STEPS: Final = re.compile(_STEP)
+_TOLD_CHARS: Final = 300
+_CLEANER: Final = Cleaner()
 
 
 def substitute(text: str, variables: Mapping[str, Any]) -> tuple[Block, ...]:
@@ -42,7 +47,14 @@ def filled_in(line: str, variables: Mapping[str, Any]) -> str:
     """
 
     def word(found: re.Match[str]) -> str:
-        return shlex.quote(str(_value(found, variables, "the command; nothing was done")))
+        value = _value(found, variables, "the command; nothing was done")
+        try:
+            return shlex.quote(str(value))
+        except Exception as error:
+            raise SubstitutionError(
+                f"{found.group()} in the command: its text raises {_told(error)}; nothing was done",
+                name=found.group(),
+            ) from error
 
     return _REFERENCE.sub(word, line)
 
@@ -51,7 +63,15 @@ def _parts(text: str, variables: Mapping[str, Any]) -> Iterator[TextBlock | Imag
     end = 0
     for found in _REFERENCE.finditer(text):
         yield TextBlock(text[end : found.start()])
-        yield from content_of(_value(found, variables, "the prompt; nothing was sent"))
+        value = _value(found, variables, "the prompt; nothing was sent")
+        try:
+            yield from content_of(value)
+        except Exception as error:
+            raise SubstitutionError(
+                f"{found.group()} in the prompt: looking at it raises {_told(error)}; nothing was "
+                "sent",
+                name=found.group(),
+            ) from error
         end = found.end()
     yield TextBlock(text[end:])
 
@@ -94,10 +114,14 @@ def _step(value: Any, step: str, what: str, so: str) -> Any:
         return value[ast.literal_eval(step[1:-1])]
     except Exception as error:
         raise SubstitutionError(
-            f"{what}: {step} of a {type(value).__name__} raises "
-            f"{type(error).__name__}: {error}; {so}",
+            f"{what}: {step} of a {type(value).__name__} raises {_told(error)}; {so}",
             name=what.partition(" in ")[0],
         ) from error
+
+
+def _told(error: Exception) -> str:
+    """What somebody's code raised, on a line and without secrets."""
+    return one_line(f"{type(error).__name__}: {_CLEANER.text(message_of(error))}", _TOLD_CHARS)
 
 
 def _nearest(name: str, variables: Mapping[str, Any]) -> str:

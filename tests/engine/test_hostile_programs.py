@@ -26,6 +26,7 @@ from op_jupyter import (
     session_scope,
     set_ask_handler,
     set_cancellation_check,
+    set_permission_handler,
     set_session_id_provider,
     submit,
     traced,
@@ -385,7 +386,13 @@ def test_a_pool_of_no_whole_number_is_refused(workers: Any) -> None:
 
 @pytest.mark.parametrize(
     "register",
-    [set_cancellation_check, set_ask_handler, set_session_id_provider, add_pre_invocation_hook],
+    [
+        set_cancellation_check,
+        set_ask_handler,
+        set_permission_handler,
+        set_session_id_provider,
+        add_pre_invocation_hook,
+    ],
 )
 def test_what_is_no_function_is_refused_where_it_is_registered(register: Any) -> None:
     with pytest.raises(OpenProgramError, match=register.__name__):

@@ -14,6 +14,7 @@ from op_jupyter.core.messages import ToolResultBlock
 from op_jupyter.core.permissions import Answer, PermissionAnswer, PermissionRequest
 from op_jupyter.core.rules import parse_rule
 from op_jupyter.engine import loop
+from op_jupyter.engine.hooks import set_permission_handler
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.store.memory import MemoryStore
@@ -72,6 +73,30 @@ def test_edited_arguments_that_do_not_fit_run_nothing(session: AgentSession) -> 
     assert changing.calls == []
     assert states(session) == ["failed"]
     assert "edited arguments do not fit" in texts(session)[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "ran"), [("allow", 1), ("deny", 0), (None, 0), ("yes", 0), (OSError("gone"), 0)]
+)
+def test_a_host_decides_for_a_program_and_only_a_clear_yes_is_one(
+    session: AgentSession, said: object, ran: int
+) -> None:
+    asked: list[PermissionRequest] = []
+
+    def decide(request: PermissionRequest) -> object:
+        asked.append(request)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    changing = tool()
+    set_permission_handler(decide)
+    try:
+        run(session, two_steps(), [changing], asker=session.asker)
+    finally:
+        set_permission_handler(None)
+    assert [request.tool for request in asked] == ["change"]
+    assert len(changing.calls) == ran
 
 
 def test_an_allowed_call_does_not_allow_the_next_one(session: AgentSession) -> None:

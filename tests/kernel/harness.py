@@ -6,6 +6,7 @@ waits for (`wait_for`) and never sleeps.
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import time
@@ -177,6 +178,27 @@ class Kernel:
             time.sleep(0.05)
         assert not self.manager.is_alive()
 
+    @contextmanager
+    def beside(self) -> Iterator[Kernel]:
+        """A second client of the same kernel, which leaves at the end."""
+        other = copy.copy(self)
+        other.cells, other.comms, other.replies, other._made = {}, {}, {}, {}
+        other.input_requests, other.idle = [], set()
+        # Not the manager's: its clients are one session, and to the kernel one client.
+        other.client = BlockingKernelClient(connection_file=self.manager.connection_file)
+        other.client.load_connection_file()
+        other.client.start_channels(hb=False)
+        try:
+            other.client.wait_for_ready(timeout=PATIENCE)
+            yield other
+        finally:
+            other._disconnect()
+
+    def watch(self, cell: Cell) -> Cell:
+        """A cell that another client runs, as this client sees it; there is no reply."""
+        seen = self.cells[cell.id] = Cell(cell.id)
+        return seen
+
     def shutdown(self) -> None:
         self._disconnect()
         self.manager.shutdown_kernel(now=True)
@@ -269,20 +291,24 @@ class Kernel:
         data = {"method": "custom", "content": dict(content)}
         return self.comm_message(comm_id, data, subshell=subshell)
 
-    def request(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Send another shell request and wait for its reply."""
+    def post(self, kind: str, content: Mapping[str, Any]) -> str:
+        """Send another shell request; returns its id."""
         message = self.client.session.msg(kind, dict(content))
         self.client.shell_channel.send(message)
-        return self._reply_to(message["header"]["msg_id"], kind)
+        return str(message["header"]["msg_id"])
+
+    def request(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Send another shell request and wait for its reply."""
+        return self.reply_to(self.post(kind, content), kind)
 
     def new_subshell(self) -> str:
         """A thread of the kernel that handles messages beside the main one (ipykernel 7)."""
         message = self.client.session.msg("create_subshell_request", {})
         self.client.control_channel.send(message)
-        reply = self._reply_to(message["header"]["msg_id"], "create_subshell_request")
+        reply = self.reply_to(message["header"]["msg_id"], "create_subshell_request")
         return str(reply["subshell_id"])
 
-    def _reply_to(self, message_id: str, kind: str) -> dict[str, Any]:
+    def reply_to(self, message_id: str, kind: str) -> dict[str, Any]:
         self.wait_for(lambda: message_id in self.replies, f"the reply to a {kind}")
         return dict(self.replies[message_id]["content"])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jupyter_kernel_test
 import pytest
+from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
@@ -110,4 +111,6 @@ def test_it_can_be_installed_for_a_server_of_another_environment(
     folder = tmp_path / "share" / "jupyter" / "kernels" / "openprogram"
     spec = json.loads((folder / "kernel.json").read_text())
     assert spec["argv"] == [sys.executable, "-m", "op_jupyter.kernel", "-f", "{connection_file}"]
+    # A server may insist on what only the spec of a kernel can tell it.
+    assert spec["metadata"] == {**get_kernel_dict()["metadata"], "debugger": True}
     assert str(folder) in capsys.readouterr().out

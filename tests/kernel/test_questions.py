@@ -117,8 +117,16 @@ def test_without_a_page_a_question_is_asked_by_input_or_replayed_or_not_at_all(
     assert (cell.status, cell.stdout) == ("ok", "blue\n")
     assert texts(cell) == ["Which?\n→ blue"]
 
-    late = sent(notebook, "print(ask('Which?', timeout=2.5, default='none'))")
+    typed_or_clicked = sent(notebook, SYNC)
     notebook.wait_for(lambda: len(notebook.input_requests) == 2, "input()")
+    page = QuestionPage(notebook, typed_or_clicked)  # it came late
+    page.answer(page.say_ready(), "red")
+    notebook.finish(typed_or_clicked)
+    assert (typed_or_clicked.status, typed_or_clicked.stdout) == ("ok", "red\n")
+    assert texts(typed_or_clicked) == ["Which?\n→ red"]
+
+    late = sent(notebook, "print(ask('Which?', timeout=2.5, default='none'))")
+    notebook.wait_for(lambda: len(notebook.input_requests) == 3, "input()")
     notebook.finish(late)
     assert (late.status, late.stdout) == ("ok", "none\n")
 

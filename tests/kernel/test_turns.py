@@ -429,6 +429,27 @@ def test_a_front_end_without_widgets_is_asked_by_text(notebook: Kernel, fake: Fa
     assert "Done." in str(cell.of("display_data")[-1]["data"]["text/plain"])
 
 
+BUTTON = """
+import ipywidgets
+from op_jupyter import agent
+button, said = ipywidgets.Button(), []
+button.on_click(lambda _: said.append(agent("Do it")))
+print(button.model_id)
+"""
+
+
+@ONE_KERNEL
+def test_behind_a_button_nobody_is_asked_as_no_cell_waits(
+    notebook: Kernel, fake: FakeMessages
+) -> None:
+    fake.script(asks_for_python("1"), Reply([text("I may not.")]))
+    button = notebook.check(BUTTON, allow_stdin=True)
+    clicked = notebook.widget_event(button, {"event": "click"})
+    notebook.wait_for(lambda: clicked in notebook.idle, "the end of the callback")
+    assert notebook.check("print(said)") == "['I may not.']"
+    assert "python(*)" in str(fake.requests[-1].body["messages"][-1])
+
+
 # -- other ways to run
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.engine.asking import ask_by_text, permission_question
+from op_jupyter.engine.hooks import set_permission_handler
 from op_jupyter.notebook.approvals import NotebookAsker
 from op_jupyter.notebook.frontend import FrontEnd
 
@@ -39,6 +40,12 @@ def request(**changes: Any) -> PermissionRequest:
 
 class Here:
     """A main thread that is this one."""
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        self.read = read
+
+    async def caught_up(self) -> None:
+        pass
 
     async def run(self, function: Callable[[], T]) -> T:
         return function()
@@ -82,8 +89,10 @@ def never(prompt: str) -> str:
     raise AssertionError(f"nobody may be asked by text: {prompt}")
 
 
-def asker(front: FrontEnd, card: FakeCard, **options: Any) -> NotebookAsker:
-    return NotebookAsker(lambda: front, Here(), card, **{"read": never, **options})
+def asker(
+    front: FrontEnd, card: FakeCard, *, read: Callable[[str], str] = never, **options: Any
+) -> NotebookAsker:
+    return NotebookAsker(lambda: front, Here(read), card, **options)
 
 
 async def test_nobody_there_denies_at_once_and_names_the_rule() -> None:
@@ -163,6 +172,23 @@ async def test_what_was_answered_is_recorded() -> None:
     assert recorded.kept == [(request(), click)]
 
 
+async def test_a_host_decides_before_any_other_way_and_may_leave_it_to_them() -> None:
+    said: list[Any] = ["allow", PermissionAnswer("deny_message", "", message="no"), None]
+
+    async def decide(asked: PermissionRequest) -> Any:
+        return said.pop(0)
+
+    set_permission_handler(decide)
+    try:
+        ask = asker(HEADLESS, FakeCard())
+        assert ask.interactive
+        assert await ask.decide(request()) == PermissionAnswer("allow", "handler")
+        assert (await ask.decide(request())).message == "no"
+        assert (await ask.decide(request())).how == "policy"
+    finally:
+        set_permission_handler(None)
+
+
 async def test_no_recorded_decision_and_nobody_there_is_a_denial() -> None:
     ask = asker(HEADLESS, FakeCard(), decisions=Recorded(None))
     assert (await ask.decide(request())).how == "policy"
@@ -216,6 +242,6 @@ async def test_a_parked_question_waits_although_no_page_has_shown_it() -> None:
 
 
 async def test_a_parked_question_where_nobody_can_answer_is_denied() -> None:
-    asker = NotebookAsker(lambda: HEADLESS, Here(), FakeCard(), parked=True)
+    asker = NotebookAsker(lambda: HEADLESS, Here(never), FakeCard(), parked=True)
     assert not asker.interactive
     assert (await asker.decide(request())).answer == "deny_message"

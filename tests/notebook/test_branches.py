@@ -42,6 +42,30 @@ def test_a_fork_without_a_node_begins_here(
     assert notebook.session.dag.branches["main"] == told[-1]
 
 
+def test_a_call_of_a_cell_leads_to_where_it_was_made(
+    notebook: Notebook, shell: Shell, model: Model, told: list[str]
+) -> None:
+    model.answers(reply("Calm."), reply("A thorn."), reply("Nothing."))
+    shell.value(
+        "from op_jupyter import agentic_function, llm\n"
+        "@agentic_function\ndef mood(text: str) -> str:\n    'Name the mood.'\n"
+        "    return llm(text)\nmood('Hm.')"
+    )
+    shell.value("%%agent\nWhat hurts?")
+    dag = notebook.session.dag
+    function = next(node for node in dag if node.name == "mood")
+    (inside,) = dag.children(function.id)
+    thorn = str(dag.head)
+    for node in (function, inside):
+        for command in ("fork", "rewind"):
+            shell.value(f"%agent rewind {thorn}")
+            said = shell.says(f"%agent {command} {node.id}")
+            assert "A rose." in said and "There a cell called mood" in said
+            assert dag.head == told[-1]
+    shell.value("%%agent\nAnd now?")
+    assert "Calm." in model.sent() and "thorn" not in model.sent()
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [("main", UnknownNode), ("--name main", UsageError), ("--name a..b", UsageError)],

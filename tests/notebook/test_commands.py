@@ -345,6 +345,21 @@ def test_undo_without_changes_says_so(notebook: Notebook, shell: Shell) -> None:
     assert isinstance(shell.error("%agent undo nothing"), UnknownNode)
 
 
+def test_a_rewind_to_a_call_of_a_cell_puts_the_files_of_all_of_it_back(
+    notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("mine")
+    writing = call("write_file", {"path": "a.txt", "text": "theirs"})
+    model.answers(reply("Hello."), reply(writing), reply("written"))
+    shell.value("%%agent\nHello")
+    head = notebook.session.dag.head
+    shell.value("from op_jupyter import agent\nagent('Write')")
+    answer = next(n for n in reversed(list(notebook.session.dag)) if n.role == "llm")
+    assert "Put back: a.txt" in shell.says(f"%agent rewind {answer.id} --files --yes")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert notebook.session.dag.head == head
+
+
 def test_a_rewind_with_files_puts_both_back(
     notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
 ) -> None:

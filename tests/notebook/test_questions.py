@@ -25,6 +25,12 @@ QUESTION = Question("q1", "s1", "t1", "ask", "Which?", ("red", "blue"))
 class Here:
     """A main thread that is this one."""
 
+    def __init__(self, read: Callable[[str], str]) -> None:
+        self.read = read
+
+    async def caught_up(self) -> None:
+        pass
+
     async def run(self, function: Callable[[], T]) -> T:
         return function()
 
@@ -46,6 +52,8 @@ class FakeCard:
         return self._answer is not None
 
     async def answer(self) -> QuestionAnswer:
+        if self._answer is None:
+            await asyncio.Event().wait()
         assert self._answer is not None
         return self._answer
 
@@ -69,9 +77,11 @@ def never(prompt: str) -> str:
     raise AssertionError(f"nobody may be asked by text: {prompt}")
 
 
-def questions(front: FrontEnd, card: FakeCard, **options: Any) -> NotebookQuestions:
-    values = {"read": never, "ready_seconds": 0.0, **options}
-    return NotebookQuestions(lambda: front, Here(), lambda: card, **values)
+def questions(
+    front: FrontEnd, card: FakeCard, *, read: Callable[[str], str] = never, **options: Any
+) -> NotebookQuestions:
+    values = {"ready_seconds": 0.0, **options}
+    return NotebookQuestions(lambda: front, Here(read), lambda: card, **values)
 
 
 async def put(asked: NotebookQuestions) -> QuestionAnswer:

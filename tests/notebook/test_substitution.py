@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from op_jupyter.core.messages import ImageBlock, TextBlock
 from op_jupyter.errors import SubstitutionError
-from op_jupyter.notebook.substitution import substitute
+from op_jupyter.notebook.substitution import filled_in, substitute
 
 VARIABLES: dict[str, Any] = {
     "city": "Lyon",
@@ -89,6 +89,41 @@ def test_what_is_not_there_is_an_error_that_names_it(prompt: str, says: str) -> 
         substitute(f"Hello {{{{city}}}}. {prompt}", VARIABLES)
     assert says in caught.value.message
     assert "nothing was sent" in caught.value.message
+
+
+class Hostile:
+    """Everything that one may look at raises, with a secret in what it says."""
+
+    @property
+    def __class__(self) -> Any:
+        raise ValueError("no class")
+
+    @property
+    def key(self) -> str:
+        raise RuntimeError("it is sk-ant-api03-planted0123456789abcdef\n" * 100)
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"), [("{{it.key}}", "RuntimeError"), ("{{it}}", "looking at it raises")]
+)
+def test_a_value_that_cannot_be_looked_at_is_one_line_without_its_secrets(
+    reference: str, says: str
+) -> None:
+    with pytest.raises(SubstitutionError) as caught:
+        substitute(f"Look: {reference}", {"it": Hostile()})
+    said = caught.value.message
+    assert says in said and "nothing was sent" in said
+    assert "planted" not in said and "\n" not in said and len(said) < 500
+
+
+def test_a_command_is_not_run_with_what_has_no_text() -> None:
+    with pytest.raises(SubstitutionError, match="nothing was done"):
+        filled_in("show {{it}}", {"it": Hostile()})
 
 
 def test_a_megabyte_of_text_comes_through_whole() -> None:

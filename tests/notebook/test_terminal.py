@@ -73,12 +73,24 @@ def test_the_answer_is_printed_once_with_a_line_about_the_turn(
     assert "OpenProgram: completed" in said
 
 
-def test_a_question_is_asked_by_text(terminal: pexpect.spawn[str], fake: FakeMessages) -> None:
+WORDS = 20_000
+"""More than a terminal takes while nobody reads it."""
+
+
+def test_a_stopped_terminal_does_not_stop_the_session_and_a_question_comes_last(
+    terminal: pexpect.spawn[str], fake: FakeMessages
+) -> None:
     fake.script(
-        Reply([tool("python", code="print('the tool', 6 * 7)")]), Reply([text("It is 42.")])
+        Reply([text("word " * WORDS), tool("list_files", id="toolu_1")]),
+        Reply([text("And now. "), tool("python", code="print('the tool', 6 * 7)")]),
+        Reply([text("It is 42.")]),
     )
     ask(terminal, "Multiply")
+    fake.wait_requests(2, timeout=PATIENCE)  # nothing was read of the terminal so far
     terminal.expect(r"Permission: python")
+    before = str(terminal.before)
+    assert before.count("word") == WORDS
+    assert before.index("[list_files]") < before.index("And now.")
     terminal.expect(r"\[y/N\] ")
     terminal.sendline("y")
     said = until_prompt(terminal)

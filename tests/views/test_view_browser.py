@@ -240,8 +240,12 @@ def test_arrow_keys_move_through_the_graph_and_fill_the_details(open_view: Open)
 
 def test_a_node_of_the_conversation_can_be_gone_back_to(open_view: Open) -> None:
     actions = ["fork", "rewind", "show_prompt", "undo"]
-    view = loaded(open_view, stories.running(), details=True, actions=actions)
+    story = stories.running()
+    view = loaded(open_view, story, details=True, actions=actions)
     page, panel = view.page, view.page.get_by_label("Node details")
+    view.deliver(updates(story.node("x1", "function", "mood")))  # a call that a cell made
+    page.get_by_role("option", name="mood").click()
+    assert panel.get_by_role("button", name="Rewind here").count() == 1
     page.get_by_role("option").nth(1).click()
     for name, action in (("Fork", "fork"), ("Rewind", "rewind"), ("Show prompt", "show_prompt")):
         panel.get_by_role("button", name=name).click()

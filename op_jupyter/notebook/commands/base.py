@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
+from op_jupyter.core.compaction import bare_call
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
 from op_jupyter.errors import UnknownNode
@@ -81,6 +82,15 @@ def find_node(graph: Dag, name: str) -> Node:
         f"{', '.join(node.id for node in found[:5])}",
         node_id=name,
     )
+
+
+def call_there(graph: Dag, node_id: str | None) -> str:
+    """What is to be said where a line goes on that a call of a cell hangs beside, or nothing."""
+    bare = None if node_id is None else bare_call(graph, node_id)
+    if bare is None:
+        return ""
+    label = one_line(bare.subject, LABEL_CHARS)
+    return f"\nThere a cell called {label}, which the conversation goes on to know of."
 
 
 def node_line(node: Node) -> str:

@@ -9,7 +9,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.errors import GraphError, UsageError
-from op_jupyter.notebook.commands.base import Said, command, find_node, node_line
+from op_jupyter.notebook.commands.base import Said, call_there, command, find_node, node_line
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import flag
 from op_jupyter.views.details import details_text, node_details
@@ -22,7 +22,8 @@ from op_jupyter.views.text import count, visible
         "node",
         kind="spine",
         nargs="?",
-        help="A prompt (the branch starts before it) or an answer (after it); default: here.",
+        help="A prompt or a cell's call (the branch starts before it), or an answer (after it); "
+        "default: here.",
     ),
     flag("--name", metavar="NAME", help="Name of the branch; default: fork-2, fork-3, ..."),
 )
@@ -38,7 +39,8 @@ def fork(notebook: Notebook, args: argparse.Namespace) -> Said:
     head = session.dag.head
     where = "at its beginning" if head is None else f"after {node_line(session.dag.node(head))}"
     ended = "has nothing yet" if tip is None else f"ends with {tip}"
-    return Said(f"On branch {name} now, {where}\nBranch {left} {ended}.")
+    there = call_there(session.dag, node_id)
+    return Said(f"On branch {name} now, {where}{there}\nBranch {left} {ended}.")
 
 
 @command(

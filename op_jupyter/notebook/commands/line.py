@@ -12,7 +12,7 @@ from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.prompts import prompt_text, request_of
 from op_jupyter.engine.undo import changed_since, told
 from op_jupyter.errors import TurnFailed, UsageError
-from op_jupyter.notebook.commands.base import Said, command, find_node, node_line
+from op_jupyter.notebook.commands.base import Said, call_there, command, find_node, node_line
 from op_jupyter.notebook.commands.files import UNDO_FLAGS, undo_these
 from op_jupyter.notebook.display import shown_while_running
 from op_jupyter.notebook.frontend import detect
@@ -98,7 +98,7 @@ def compact(notebook: Notebook, args: argparse.Namespace) -> Said:
     flag(
         "node",
         kind="spine",
-        help="Id of a prompt, answer or summary, or a unique beginning of it.",
+        help="Id of a prompt, answer, summary or cell's call, or a unique beginning of it.",
     ),
     flag("--files", action="store_true", help="Restore the files as they were then, too."),
     *UNDO_FLAGS,
@@ -118,4 +118,7 @@ def rewind(notebook: Notebook, args: argparse.Namespace) -> Said:
     if target == left:
         return Said(f"The conversation already ends there.{files}")
     where = "at its beginning" if target is None else f"after {node_line(session.dag.node(target))}"
-    return Said(f"The conversation goes on {where}\nWhat came later ended with {left}.{files}")
+    there = call_there(session.dag, node.id)
+    return Said(
+        f"The conversation goes on {where}{there}\nWhat came later ended with {left}.{files}"
+    )

@@ -164,8 +164,9 @@ export class DetailsPanel {
         icon(name),
         text,
       );
-    // The conversation goes on from what stands in it, not from what is called inside.
-    const isInLine = caller === null && kind !== "tool" && kind !== "function";
+    // The conversation goes on from what stands in it, or from where a cell made a call; not from
+    // what is called inside.
+    const isInLine = caller === null && kind !== "tool";
     const changes = this.known.get(id)?.changes ?? [];
     const offered = {
       fork: () => isInLine && button("fork", "Fork here", () => this.act("fork", id)),
