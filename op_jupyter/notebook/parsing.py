@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -104,12 +105,19 @@ def parse(function: Any, line: str) -> argparse.Namespace:
     """
     name = function.argcmd_name
     try:
-        parsed: argparse.Namespace = function.parser.parse_argstring(line)
+        parsed: argparse.Namespace = function.parser.parse_args(_words(line))
     except IPythonUsageError as error:
         raise UsageError(f"%{name}: {error}; `%{name} --help` lists all options") from None
     except ValueError as error:
         raise UsageError(f"%{name}: {error} in {line!r}") from None
     return parsed
+
+
+def _words(line: str) -> list[str]:
+    """*line* as a shell splits it, but for the backslash, which is a letter like others."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+    return list(lexer)
 
 
 def names_list(text: str) -> tuple[str, ...]:

@@ -71,6 +71,14 @@ def _line(name: str, value: Any) -> str:
 
 
 def _group(value: Any) -> str | None:
+    """What *value* is listed among; None: it is data, or cannot be looked at."""
+    try:
+        return _kind(value)
+    except Exception:  # noqa: BLE001 -- to look at it is to run its own code
+        return None
+
+
+def _kind(value: Any) -> str | None:
     if inspect.ismodule(value):
         return "modules"
     if isinstance(value, type):
@@ -102,6 +110,13 @@ def _listed(names: list[str]) -> str:
 
 
 def _member(name: str, value: Any) -> str:
+    try:
+        return _told(name, value)
+    except Exception:  # noqa: BLE001 -- as above
+        return name
+
+
+def _told(name: str, value: Any) -> str:
     if inspect.ismodule(value):
         return name if value.__name__ == name else f"{name} = {value.__name__}"
     if isinstance(value, type):
@@ -181,14 +196,14 @@ def _unknown(name: str, variables: Mapping[str, Any]) -> str:
 
 
 def _in_depth(value: Any) -> str:
-    text = describe_value(value, DEPTH_CHARS)
-    if inspect.ismodule(value):
+    text, group = describe_value(value, DEPTH_CHARS), _group(value)
+    if group == "modules":
         version = getattr(value, "__version__", None)
         told = f" {version}" if isinstance(version, str) else ""
         return f"{text}{told}\n{_public(value)}"
-    if isinstance(value, type):
+    if group == "classes":
         return f"{text}\n{_public(value)}"
-    source = _source(value)
+    source = _source(value) if group == "functions" else ""
     return f"{text}\n\n{source}" if source else text
 
 
@@ -200,10 +215,10 @@ def _public(value: Any) -> str:
 
 def _source(value: Any) -> str:
     """The source of a function of the notebook."""
-    function = inspect.unwrap(value) if _group(value) == "functions" else None
-    if not inspect.isfunction(function):
-        return ""
     try:
+        function = inspect.unwrap(value)
+        if not inspect.isfunction(function):
+            return ""
         return bounded(inspect.getsource(function), SOURCE_CHARS, 0)
-    except (OSError, TypeError):
+    except (OSError, TypeError, ValueError):  # ValueError: it wraps itself
         return ""

@@ -99,7 +99,7 @@ def test_stop_ends_the_wait_aborts_queued_cells_and_leaves_a_working_kernel(
     queued = pumping.send("print('never')")
     pumping.request("comm_info_request", {})
     pumping.interrupt()
-    pumping.finish(cell, timeout=2.0)
+    pumping.finish(cell, timeout=10.0)
     pumping.finish(queued)
     assert cell.error == "KeyboardInterrupt"
     assert queued.status == "aborted"

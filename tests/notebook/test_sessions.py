@@ -387,6 +387,11 @@ def test_a_session_is_exported_beside_the_notebook_and_never_over_a_file(
     assert "What is the answer?" in (tmp_path / "mine.md").read_text()
     assert "File exists" in str(shell.error("%agent export mine.md"))
     assert "no format 'pdf'" in str(shell.error("%agent export mine.pdf"))
+    shell.ip.push({"place": "of {{ mine's.md"})
+    assert shell.says('%agent export "two words.md"') == "Written: two words.md"
+    assert shell.says("%agent export {{place}}") == "Written: of {{ mine's.md"
+    assert (tmp_path / "two words.md").exists() and (tmp_path / "of {{ mine's.md").exists()
+    assert "No closing quotation" in str(shell.error('%agent export "mine.md'))
 
 
 def test_sessions_on_disk_are_searched(

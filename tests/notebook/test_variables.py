@@ -97,6 +97,14 @@ def test_the_section_has_the_same_bytes_each_time(ip: InteractiveShell) -> None:
 def test_a_value_that_cannot_be_looked_at_is_no_problem(ip: InteractiveShell) -> None:
     ip.run_cell("class Bad:\n    def __repr__(self):\n        raise ValueError\nbad = Bad()")
     assert "bad: Bad (looking at it raises ValueError)" in variables_section(ip)
+    ip.run_cell(
+        "class Worse:\n    @property\n    def __class__(self):\n        raise ValueError\n"
+        "worse = Worse()\ndef loops(): ...\nloops.__wrapped__ = loops\n"
+        "import types\nnameless = types.ModuleType('x')\ndel nameless.__name__"
+    )
+    lines = variables_section(ip).split("\n")
+    assert "worse: Worse (looking at it raises ValueError)" in lines
+    assert "functions: loops" in lines and "modules: nameless, types" in lines
 
 
 @pytest.mark.parametrize("name", ["api_key", "DB_PASSWORD", "token"])
