@@ -25,6 +25,7 @@ _STEP: Final = r"""\.[^\W\d]\w*|\[-?\d+\]|\["(?:[^"\\\n]|\\.)*"\]|\['(?:[^'\\\n]
 _REFERENCE: Final = re.compile(rf"\{{\{{[ \t]*([^\W\d]\w*)((?:{_STEP})*)[ \t]*\}}\}}")
 _STEPS: Final = re.compile(_STEP)
 _TOLD_CHARS: Final = 300
+_WORD_CHARS: Final = 10_000
 _CLEANER: Final = Cleaner()
 
 
@@ -49,12 +50,19 @@ def filled_in(line: str, variables: Mapping[str, Any]) -> str:
     def word(found: re.Match[str]) -> str:
         value = _value(found, variables, "the command; nothing was done")
         try:
-            return shlex.quote(str(value))
+            text = str(value)
         except Exception as error:
             raise SubstitutionError(
                 f"{found.group()} in the command: its text raises {_told(error)}; nothing was done",
                 name=found.group(),
             ) from error
+        if len(text) > _WORD_CHARS:
+            raise SubstitutionError(
+                f"{found.group()} in the command: its text has {len(text):,} characters, more than "
+                f"the {_WORD_CHARS:,} of a word; nothing was done",
+                name=found.group(),
+            )
+        return shlex.quote(text)
 
     return _REFERENCE.sub(word, line)
 

@@ -122,8 +122,9 @@ def test_a_value_that_cannot_be_looked_at_is_one_line_without_its_secrets(
 
 
 def test_a_command_is_not_run_with_what_has_no_text() -> None:
-    with pytest.raises(SubstitutionError, match="nothing was done"):
-        filled_in("show {{it}}", {"it": Hostile()})
+    for value in (Hostile(), "x" * 5_000_000):
+        with pytest.raises(SubstitutionError, match="nothing was done"):
+            filled_in("show {{it}}", {"it": value})
 
 
 def test_a_megabyte_of_text_comes_through_whole() -> None:
