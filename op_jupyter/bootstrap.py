@@ -56,6 +56,7 @@ _OWN_CONVERSATION: Final = (
     "{} keeps its own conversation and runs tools of its own, which cannot be recorded or"
     " replayed; choose another provider, or replay=off"
 )
+_UNASKED: Final = f"{CLAUDE_CODE} (because of {{}})"
 
 
 def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
@@ -271,10 +272,10 @@ def create_runtime(
 ) -> Runtime:
     """A runtime of the configured provider.
 
-    Order: *provider*, the settings, a key or address in the environment, the local model if
-    it is installed.  With a *replay*, or with one in the settings, the provider is made only
-    when something has to be asked that is not recorded; what is played is asked of the provider
-    and the model that the program names, or else of the recorded ones.
+    Order: *provider*, the settings, a key or address in the environment, Claude Code if it is
+    installed, the local model if it is.  With a *replay*, or with one in the settings, the
+    provider is made only when something has to be asked that is not recorded; what is played is
+    asked of the provider and the model that the program names, or else of the recorded ones.
 
     Args:
         provider: ``anthropic``, ``claude-code``, ``local``, an endpoint of the settings, a
@@ -333,7 +334,7 @@ def _recorded(
 def _recordable(name: str | None, model: str | None, chosen: Settings) -> Provider:
     choice = _choose(name, model, chosen)
     if choice.name == CLAUDE_CODE:
-        raise ConfigurationError(_OWN_CONVERSATION.format(CLAUDE_CODE))
+        raise ConfigurationError(_OWN_CONVERSATION.format(_UNASKED.format(choice.origin)))
     return _provider(choice)
 
 
@@ -346,14 +347,24 @@ def choose_provider(chosen: Settings) -> ProviderChoice:
     return _choose(chosen.get("provider"), chosen.get("model"), chosen)
 
 
+def told_provider(chosen: Settings) -> str:
+    """Which provider is asked and why, or why there is none, in words."""
+    try:
+        choice = choose_provider(chosen)
+    except ConfigurationError as error:
+        return f"none yet: {error.message}"
+    return f"{choice.name}, {choice.model} (because of {choice.origin})"
+
+
 def _choose(name: str | None, model: str | None, chosen: Settings) -> ProviderChoice:
-    from op_jupyter.providers.local_model import is_installed
+    from op_jupyter.providers import claude_program, local_model
 
     return resolve_provider(
         name,
         model,
         os.environ,
-        local_available=is_installed(),
+        claude_available=claude_program.is_usable(),
+        local_available=local_model.is_installed(),
         endpoints=chosen.endpoints,
     )
 

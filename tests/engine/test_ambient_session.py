@@ -114,6 +114,7 @@ def test_without_a_provider_calls_are_recorded_until_one_needs_a_model(
         monkeypatch.delenv(name)
     monkeypatch.setenv("OPENPROGRAM_CONFIG", os.devnull)
     monkeypatch.setenv("OPENPROGRAM_LOCAL_MODEL", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("OPENPROGRAM_CLAUDE", str(tmp_path / "nowhere"))
     here = Path.cwd()
 
     @agentic_function

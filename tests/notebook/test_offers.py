@@ -42,6 +42,26 @@ def test_a_provider_that_cannot_be_used_is_refused_at_once(
     assert shell.says("%agent provider local") == "provider: local (from this notebook)"
 
 
+def test_what_is_asked_unasked_is_told_with_the_reason(
+    notebook: Notebook, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("OPENPROGRAM_CLAUDE", "OPENPROGRAM_LOCAL_MODEL"):
+        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    assert "provider     none yet: no model is configured: set" in shell.says("%agent status")
+    (tmp_path / "claude").write_text("#!/bin/sh\n")
+    (tmp_path / "claude").chmod(0o755)
+    monkeypatch.setenv("OPENPROGRAM_CLAUDE", str(tmp_path / "claude"))
+    told = "claude-code, claude-opus-5-5 (because of the Claude Code that is installed"
+    assert f"provider     {told}" in shell.says("%agent status")
+    assert told in shell.says("%agent provider")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test-1234")
+    assert "claude-opus-5-5 (because of ANTHROPIC_API_KEY)" in shell.says("%agent status")
+    shell.value("%config AgentMagics.provider = 'local'")
+    assert "because of" not in shell.says("%agent status")
+
+
 def test_cost_counts_tokens_by_model_and_money_by_the_prices_of_the_file(
     notebook: Notebook, shell: Shell, model: Model, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def nbval(folder: Path, attempts: Path, *arguments: str) -> subprocess.Completed
         "HOME": str(folder.parent),
         "JUPYTER_PATH": str(ENVIRONMENTS / "share" / "jupyter"),
         "OPENPROGRAM_LOCAL_MODEL": str(folder / "none.gguf"),
+        "OPENPROGRAM_CLAUDE": str(folder / "none"),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those of the tests around take seconds to load
         "PYTHONPATH": os.pathsep.join([str(attempts.parent / "guard"), str(ROOT)]),
     }

@@ -40,6 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
         "OPENPROGRAM_CONFIG": os.devnull,
         "OPENPROGRAM_HOME": str(folder / "sessions"),
         "OPENPROGRAM_LOCAL_MODEL": str(folder / "none.gguf"),
+        "OPENPROGRAM_CLAUDE": str(folder / "none"),
         "OPENPROGRAM_REPLAY": "replay",
         **tree_environment(folder / ".tree"),
     }

@@ -10,12 +10,29 @@ from op_jupyter.providers.catalog import resolve_provider
 KEY = {"ANTHROPIC_API_KEY": "sk-test-1"}
 
 
-def choose(name=None, model=None, environ=None, *, local=False):
-    return resolve_provider(name, model, environ or {}, local_available=local)
+def choose(name=None, model=None, environ=None, *, claude=False, local=False):
+    return resolve_provider(
+        name, model, environ or {}, claude_available=claude, local_available=local
+    )
 
 
 def test_a_name_comes_before_the_environment():
     assert choose("local", environ=KEY, local=True).name == "local"
+
+
+def test_a_key_comes_before_claude_code_and_that_before_the_local_model():
+    unasked = choose(claude=True, local=True)
+    assert (unasked.name, unasked.model, unasked.profile) == (
+        "claude-code",
+        "claude-opus-5-5",
+        None,
+    )
+    assert unasked.origin == "the Claude Code that is installed, as no key is set"
+    for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        assert choose(environ={variable: "k"}, claude=True).origin == variable
+    at = {"ANTHROPIC_BASE_URL": "http://localhost:1"}
+    assert choose(environ=at, claude=True, local=True).name == "anthropic"
+    assert choose("local", claude=True, local=True).name == "local"
 
 
 def test_a_key_comes_before_the_local_model():

@@ -10,8 +10,14 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from op_jupyter.core.messages import Continuation, ModelRequest, TextDelta, user_text
-from op_jupyter.errors import ConfigurationError, ProviderConnectionError, ProviderTimeout
+from op_jupyter.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ProviderConnectionError,
+    ProviderTimeout,
+)
 from op_jupyter.providers.claude_code import ClaudeCodeProvider
+from op_jupyter.providers.claude_program import find_program
 from op_jupyter.providers.local_server import shared_server
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, ServiceRules, text, tool
 from op_jupyter.testing.provider_contract import StreamingContract, ToolCallingContract, collect
@@ -150,6 +156,21 @@ async def test_without_the_program_it_says_what_to_install(home, tmp_path):
     with pytest.raises(ConfigurationError, match="install Claude Code"):
         await ask(provider, "hello")
     await provider.aclose()
+
+
+async def test_without_a_login_one_error_says_how_to_get_one(home, monkeypatch):
+    """As it is where the package was installed, and nothing else was ever done."""
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    with FakeMessages() as fake:
+        environment = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": fake.url, "HOME": str(home)}
+        provider = ClaudeCodeProvider(environment=environment)
+        with pytest.raises(AuthenticationFailed) as caught:
+            await ask(provider, "hello")
+        await provider.aclose()
+    assert f"run `{find_program({})}` in a terminal and type /login" in str(caught.value)
+    assert "or choose another provider" in str(caught.value)
+    assert not caught.value.retryable
+    assert fake.requests == []
 
 
 VERSION = '[ "$1" = --version ] && echo '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from op_jupyter.bootstrap import told_provider
 from op_jupyter.core.prices import Spent, spent
 from op_jupyter.errors import UsageError
 from op_jupyter.notebook.commands.base import Said, command
@@ -51,7 +52,8 @@ def provider(notebook: Notebook, args: argparse.Namespace) -> Said:
 def _origin(notebook: Notebook, name: str) -> str:
     setting = notebook.config.settings().values.get(name)
     if setting is None:
-        return "none is named; the one that is found first is asked"
+        found = told_provider(notebook.config.settings())
+        return f"none is named; what is found first is asked: {found}"
     return f"{setting.value} (from {setting.origin})"
 
 

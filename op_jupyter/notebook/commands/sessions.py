@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from op_jupyter.bootstrap import EVERYTHING
+from op_jupyter.bootstrap import EVERYTHING, told_provider
 from op_jupyter.core.search_text import SNIPPET_CHARS
 from op_jupyter.errors import UsageError
 from op_jupyter.notebook.commands.base import LABEL_CHARS, Said, command, named
@@ -43,6 +43,8 @@ def status(notebook: Notebook, _args: argparse.Namespace) -> Said:
     ]
     if (own := notebook.config.runtime) is not None:
         lines.append(f"runtime      {own!r} (from %config AgentMagics.runtime)")
+    elif chosen.get("provider") is None and chosen.get("replay") != "replay":
+        lines.append(f"provider     {told_provider(chosen)}")
     lines += [f"note         {note}" for note in _notes(notebook)]
     earlier = notebook.earlier()
     if earlier is not None:
