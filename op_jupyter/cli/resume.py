@@ -14,7 +14,7 @@ from op_jupyter.core.turn import Outcome
 from op_jupyter.engine.asking import TerminalAsker, has_terminal
 from op_jupyter.engine.event_bus import Event, Subscription
 from op_jupyter.engine.service import Service
-from op_jupyter.errors import OpenProgramError
+from op_jupyter.errors import OpenProgramError, StoreError
 from op_jupyter.views.text import count, one_line, visible
 from op_jupyter.views.words import LOOKS, arguments_preview
 
@@ -23,14 +23,23 @@ _ENDS: Final = frozenset({"attempt.completed", "attempt.failed", "attempt.cancel
 _RESULT_CHARS: Final = 120
 
 
-def resume(named: str, prompt: str | None, *, shell: bool, as_json: bool) -> int:
+def resume(
+    named: str,
+    prompt: str | None,
+    *,
+    shell: bool,
+    as_json: bool,
+    service: Service | None = None,
+) -> int:
     """Run one turn in a session, or one for each line that is typed; the exit code.
+
+    *service*: what works with the sessions, and is closed; None: the default one.
 
     Raises:
         UnknownSession, SessionLocked, StoreError: the session cannot be gone on with.
         BadCommandLine: there is no prompt, and no terminal to type one in.
     """
-    service = default_service(asker=TerminalAsker())
+    service = service or default_service(asker=TerminalAsker())
     try:
         session_id = service.find(named)
         if prompt is not None:
@@ -66,7 +75,11 @@ def _one_turn(service: Service, session_id: str, prompt: str, *, shell: bool, as
         assert attempt_id is not None  # a user's message always begins one
         _follow(service, session_id, attempt_id, events, silent=as_json)
     outcome = service.wait(session_id, attempt_id)
-    assert outcome is not None  # it has ended
+    if outcome is None:  # another process took the session over while it ended
+        raise StoreError(
+            f"how the turn in session {session_id!r} ended is not stored; `op-jupyter show "
+            f"{session_id}` shows what is, and the next prompt goes on from there"
+        )
     if as_json:
         attempts = {attempt.id: attempt for attempt in service.get_attempts(session_id)}
         print_json({"attempt": attempts[attempt_id], "reply": outcome.text})

@@ -121,6 +121,7 @@ class Service:
         self._exporters = exporters or {}
         self._host = None if host is None else cache(host)
         self._running: dict[str, _Running] = {}
+        self._unstored: dict[str, Outcome] = {}
         self._lock = threading.Lock()
 
     # -- finding sessions
@@ -348,7 +349,9 @@ class Service:
     def wait(
         self, session_id: str, attempt_id: str, timeout: float | None = None
     ) -> Outcome | None:
-        """How an attempt ended; None: it still runs after *timeout* seconds, or elsewhere.
+        """How an attempt ended, also where that could not be stored.
+
+        None: it still runs after *timeout* seconds, or elsewhere.
 
         Raises:
             TurnNotActive: the session has no such attempt.
@@ -359,7 +362,9 @@ class Service:
             turn = dag.turns.get(attempt_id)
             if turn is None:
                 raise TurnNotActive(f"session {session_id!r} has no attempt {attempt_id!r:.80}")
-            return None if turn.status == "running" else stored_outcome(dag, turn)
+            if turn.status == "running":
+                return self._unstored.get(attempt_id)
+            return stored_outcome(dag, turn)
         try:
             return running.job.future.result(timeout)
         except TimeoutError:
@@ -424,7 +429,10 @@ class Service:
     async def _see_to_end(self, session: AgentSession, turn_id: str) -> Outcome:
         """Wait for the end of the attempt, then let its session go."""
         try:
-            return await session.wait(turn_id)
+            outcome = await session.wait(turn_id)
+            if session.dag.turns[turn_id].status == "running":  # the disk refused its end
+                self._unstored[turn_id] = outcome
+            return outcome
         finally:
             await asyncio.shield(asyncio.to_thread(registry.release, session))
 

@@ -10,13 +10,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
 
 from op_jupyter import Runtime, SessionStore, llm, session_context
+from op_jupyter.bootstrap import default_service
 from op_jupyter.cli.exit_codes import ExitCode
 from op_jupyter.cli.main import main
+from op_jupyter.cli.resume import resume
+from op_jupyter.engine.service import Service
+from op_jupyter.errors import StoreError
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, text, tool
 
 CODE = "import sys; from op_jupyter.cli.main import main; sys.exit(main())"
@@ -89,6 +94,30 @@ def test_a_failed_turn_is_one_line_and_an_exit_code(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("op-jupyter: model_error: ")
+
+
+class Forgetful:
+    """A service of a session that was taken away while its turn ended."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def wait(self, session_id: str, attempt_id: str) -> None:
+        self._service.wait(session_id, attempt_id)
+
+
+def test_an_end_that_is_nowhere_is_an_error_that_says_what_to_do(
+    home: Path, messages: FakeMessages
+) -> None:
+    messages.script(Reply([text("Yes.")]))
+    service: Any = Forgetful(default_service())
+
+    with pytest.raises(StoreError, match=r"is not stored; `op-jupyter show s-one` shows what is"):
+        resume("s-one", "Really?", shell=False, as_json=True, service=service)
+    assert [t.status for t in SessionStore(home).load("s-one").turns.values()][1:] == ["completed"]
 
 
 def until_running(home: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from op_jupyter.core.messages import TextBlock
 from op_jupyter.core.permissions import PermissionAnswer
-from op_jupyter.engine import loop
+from op_jupyter.engine import loop, registry
 from op_jupyter.engine.asking import ParkedAsker
 from op_jupyter.engine.attempt_host import AttemptHost
 from op_jupyter.engine.event_bus import KEPT_SESSIONS, Event, EventBus
@@ -38,6 +38,7 @@ from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import Gate, Script, ScriptedProvider, call, reply
 from op_jupyter.tools.functions import as_tool
 from op_jupyter.tools.mcp import McpServer, McpTool, ServerConfig
+from tests.support.faulty_files import FaultyFileSystem
 
 
 class World:
@@ -113,6 +114,33 @@ def test_a_message_and_its_attempt_are_stored_before_anything_runs(world: World)
     again = world.service.wait(one, sent.attempt_id)
     assert again is not None
     assert again.text == "42"
+
+
+def test_an_end_that_the_disk_refuses_is_told_all_the_same(tmp_path: Path) -> None:
+    world, disk, gate = World(tmp_path), FaultyFileSystem(), Gate()
+    world.store = SessionStore(tmp_path / "sessions", files=disk)
+    world.service = Service(world.store, host=world._host)
+    world.says([gate, *reply("42")], reply("43"))
+    one = world.session()
+    attempt = world.service.send_message(one, "What?").attempt_id
+    assert attempt is not None
+    gate.wait_reached()
+    disk.arm(1, forever=True)
+    gate.open()
+    first = world.service.wait(one, attempt, 10)
+    until(lambda: registry.live(world.store, one) is None)
+    assert first is not None
+    assert (first.status, first.code) == ("failed", "persistence_error")
+    assert world.store.load(one).turns[attempt].status == "running"
+    assert world.service.wait(one, attempt, 10) == first
+    disk.disarm()
+    again = world.service.send_message(one, "And now?").attempt_id
+    assert again is not None
+    ended = world.service.wait(one, again, 10)
+    assert ended is not None
+    assert ended.text == "43"
+    assert world.store.load(one).turns[attempt].status == "interrupted"
+    world.service.close()
 
 
 def test_the_bus_tells_of_an_attempt_in_order(world: World) -> None:
