@@ -50,10 +50,11 @@ class CallableProvider:
 
     *fn* gets a flat list of blocks in the order of the prompt, each ``{"type": "text", "text":
     ..., "role": "system" | "user" | "assistant"}`` or an image block with a role, so that
-    joining the texts is enough.  Of the keyword arguments ``model`` and ``response_format`` (a
-    JSON Schema or None) it gets those it accepts; a schema it does not accept is asked for in
-    the content.  A plain function runs in a worker thread, in a copy of the caller's context;
-    cancelling leaves it behind there, as a thread cannot be stopped.
+    joining the texts is enough: all but the last end with a blank line.  Of the keyword
+    arguments ``model`` and ``response_format`` (a JSON Schema or None) it gets those it accepts;
+    a schema it does not accept is asked for in the content.  A plain function runs in a worker
+    thread, in a copy of the caller's context; cancelling leaves it behind there, as a thread
+    cannot be stopped.
 
     It returns its answer as text.  A function with a parameter ``tools`` may call tools: it gets
     what is offered, each ``{"name": ..., "description": ..., "input_schema": ...}``, and returns a
@@ -103,7 +104,7 @@ class CallableProvider:
         if self._takes_tools:
             options[_TOOLS] = [_tool(spec) for spec in request.tools]
         try:
-            return await self._call(content, options)
+            return await self._call(_set_apart(content), options)
         except ProviderError:
             raise
         except Exception as error:
@@ -167,6 +168,17 @@ def flat_content(request: ModelRequest) -> list[dict[str, Any]]:
         for block in message.content:
             content += [{**flat, "role": message.role} for flat in _flatten(block, names)]
     return content
+
+
+def _set_apart(content: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """*content* whose texts do not run together where they are joined."""
+    return [*map(_with_a_blank_line, content[:-1]), *content[-1:]]
+
+
+def _with_a_blank_line(block: dict[str, Any]) -> dict[str, Any]:
+    text = block.get("text", "")
+    missing = 2 - len(text) + len(text.rstrip("\n"))
+    return {**block, "text": text + "\n" * missing} if text else block
 
 
 def _flatten(block: Block, names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -159,6 +159,15 @@ def test_the_content_is_the_whole_prompt_in_order_with_its_roles():
     ]
 
 
+async def test_joined_texts_do_not_run_together_and_the_last_one_is_as_it_is():
+    texts = ("Sort these.\n\nArguments: {}", "a\n", "b\n\n\n", "c")
+    request = ModelRequest(
+        "m", (Message("user", tuple(map(TextBlock, texts))),), system="Be brief."
+    )
+    joined = await said_by(lambda content: "".join(block["text"] for block in content), request)
+    assert joined == "Be brief.\n\nSort these.\n\nArguments: {}\n\na\n\nb\n\n\nc"
+
+
 class Answerer:
     def method(self, content, *, model):
         return f"method {model}"
