@@ -206,5 +206,6 @@ def frame_runtime(frame: Frame) -> Runtime:
     outermost = frame.chain()[0]
     with outermost.lock:
         if outermost.owned_runtime is None:
-            outermost.owned_runtime = hooks.defaults().create_runtime()
+            make = outermost.make_runtime or hooks.defaults().create_runtime
+            outermost.owned_runtime = make()
         return outermost.owned_runtime

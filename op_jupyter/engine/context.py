@@ -69,6 +69,7 @@ class Frame:
             tool's node instead of writing a second one.
         step: the node of the `traced` function that runs; prompts do not know that it does.
         owned_runtime: built inside this call; closed when it ends.
+        make_runtime: builds it; None: the configured one.
         asker, main_thread: those of the turn around it, for the tools that it runs in turn.
     """
 
@@ -83,6 +84,7 @@ class Frame:
     tool_name: str | None = None
     step: str | None = None
     owned_runtime: Runtime | None = None
+    make_runtime: Callable[[], Runtime] | None = None
     asker: Asker | None = None
     main_thread: MainThread | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -12,7 +12,13 @@ from op_jupyter import bootstrap
 from op_jupyter.config.settings import Settings
 from op_jupyter.core.messages import ModelDelta, ModelRequest
 from op_jupyter.engine.runtime import Runtime
-from op_jupyter.providers.base import Capabilities, Conversations, Provider, SessionProvider
+from op_jupyter.providers.base import (
+    Capabilities,
+    Conversations,
+    Provider,
+    SessionProvider,
+    keeps_connections,
+)
 from op_jupyter.providers.recorded_decisions import RecordedDecisions
 
 Build = Callable[[], Runtime]
@@ -55,6 +61,11 @@ class DeferredProvider:
     def conversations(self) -> Conversations:
         """Those of the real one, which keeps the conversation itself."""
         return cast("SessionProvider", self._ready().provider).conversations
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether the real one does."""
+        return keeps_connections(self._ready().provider)
 
     async def aclose(self) -> None:
         """Close the real one, if it was ever made."""

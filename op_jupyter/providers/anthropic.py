@@ -76,6 +76,8 @@ class AnthropicProvider:
     the body before it is sent, for a model that needs more than a profile can say.
     """
 
+    keeps_connections = True
+
     def __init__(
         self,
         profile: EndpointProfile,

@@ -58,6 +58,14 @@ class Provider(Protocol):
         """Free connections and processes.  Safe to call twice."""
 
 
+def keeps_connections(provider: Provider) -> bool:
+    """Whether *provider* keeps connections open between requests, and nothing of what was said.
+
+    Such a provider says so by an attribute of this name; calls do well to share it.
+    """
+    return getattr(provider, "keeps_connections", False) is True
+
+
 CONVERSATION: Final = "provider_session"
 """In `ResponseDone.details`: the provider's own id of the conversation that it keeps."""
 

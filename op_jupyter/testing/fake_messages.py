@@ -118,6 +118,7 @@ class FakeMessages:
     Attributes:
         requests: what arrived, in order, refused requests included.
         active: answers that are being sent at this moment.
+        peers: host and port of each connection that a request came over.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class FakeMessages:
     ) -> None:
         self.requests: list[ReceivedRequest] = []
         self.active = 0
+        self.peers: set[tuple[str, int]] = set()
         self._default = default
         self._rules = rules or ServiceRules()
         self._address = (host, port)
@@ -345,6 +347,8 @@ class FakeMessages:
         headers = {name.lower(): value for name, value in request.headers.items()}
         with self._changed:
             self.requests.append(ReceivedRequest(request.method, request.path_qs, headers, body))
+            if request.transport is not None:  # otherwise the client is gone again
+                self.peers.add(request.transport.get_extra_info("peername")[:2])
             self._changed.notify_all()
         return headers
 

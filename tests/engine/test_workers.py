@@ -67,6 +67,7 @@ from op_jupyter.providers.recorded import RecordedProvider, ReplayMode
 from op_jupyter.store.cassettes import FileCassette
 from op_jupyter.store.files import FileSystem
 from op_jupyter.store.memory import MemoryStore
+from op_jupyter.testing.fake_messages import API_KEY, FakeMessages
 from op_jupyter.testing.providers import ScriptedProvider, call, reply
 from tests.engine import worker_functions as functions
 from tests.engine.harness import ScriptedAsker, assert_sound, start_in_background
@@ -639,6 +640,60 @@ def test_functions_of_main_travel_whole_and_a_script_is_not_run_a_second_time(
     assert (done.stdout, done.stderr) == ("the script runs\n['a!', 'bc!']\n", "")
 
 
+# -- connections
+
+
+class OneWorker(Executor):
+    """Somebody's executor, whose one worker is a thread of this process."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._thread.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._thread.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@agentic_function
+def ask_the_configured(review: str) -> str:
+    """Ask whatever is configured."""
+    return llm(review)
+
+
+@pytest.mark.parametrize("sent", ["the runtime", "nothing"])
+def test_calls_of_a_map_share_connections_until_it_is_over(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    """In one process; each call has a conversation of its own all the same."""
+    monkeypatch.setenv("OPENPROGRAM_CONFIG", os.devnull)
+    for name in ("OPENPROGRAM_PROVIDER", "OPENPROGRAM_MODEL", "OPENPROGRAM_REPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with FakeMessages() as fake, OneWorker() as worker:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", API_KEY)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", fake.url)
+        reviews = [f"review {n}" for n in range(5)]
+        if sent == "nothing":
+            said = agentic_map(ask_the_configured, reviews, worker)
+        else:
+            with session_context("s1", store=store) as handle:
+                llm("before")
+                said = agentic_map(ask_the_configured, reviews, worker)
+                assert_sound(handle.agent)
+        assert [text[-8:] for text in said] == reviews
+        assert len(fake.peers) == (1 if sent == "nothing" else 2)
+        fake.wait_connections(0)
+
+
+def test_a_provider_that_may_hold_what_was_said_is_not_shared(store: MemoryStore) -> None:
+    functions.providers.clear()
+    with in_session(store), OneWorker() as worker:
+        agentic_map(functions.keep_the_provider, [1, 2], worker)
+    first, second = functions.providers
+    assert first is not second
+
+
 # -- other executors
 
 
@@ -845,6 +900,19 @@ def assert_works(executor: Executor, session: AgentSession, folder: Path) -> Non
     assert_sound(session)
 
 
+def assert_a_killed_worker_costs_its_item(
+    executor: Executor, session: AgentSession, items: list[int]
+) -> None:
+    """The worker that gets the 9 is killed; the others, and what comes later, go on."""
+    ended = agentic_map(fragile, items, executor, return_exceptions=True)
+    for item, end in zip(items, ended, strict=True):
+        assert isinstance(end, WorkerLost) if item == 9 else end == item
+    assert agentic_map(fragile, [3], executor) == [3]
+    calls = session.dag.children(None)[-len(items) - 1 :]
+    assert [n.status for n in calls] == ["error" if n == 9 else "completed" for n in [*items, 3]]
+    assert_sound(session)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the cluster's own libraries
 def test_a_dask_cluster_works(store: MemoryStore, tmp_path: Path) -> None:
@@ -861,7 +929,14 @@ def test_a_dask_cluster_works(store: MemoryStore, tmp_path: Path) -> None:
         Client(cluster) as client,
         in_session(store) as handle,
     ):
-        assert_works(client.get_executor(), handle.agent, tmp_path)
+        executor = client.get_executor()
+        assert_works(executor, handle.agent, tmp_path)
+        # A worker that is killed costs nothing: Dask runs its item again on another one.
+        items = [str(tmp_path / "there"), str(tmp_path / "killed")]
+        Path(items[0]).touch()
+        assert agentic_map(functions.dies_once, items, executor) == ["about one"] * 2
+        cluster.scheduler.allowed_failures = 0
+        assert_a_killed_worker_costs_its_item(executor, handle.agent, [9])
 
 
 @pytest.mark.slow
@@ -877,6 +952,7 @@ def test_an_ipyparallel_cluster_works(
         in_session(store) as handle,
     ):
         assert_works(client.executor(), handle.agent, tmp_path)
+        assert_a_killed_worker_costs_its_item(client.executor(), handle.agent, [1, 9, 2])
 
 
 @pytest.mark.slow

@@ -73,6 +73,16 @@ def needs_runtime(topic: str, runtime: Runtime | None = None) -> str:
     return runtime.exec(topic)
 
 
+providers: list[Any] = []
+
+
+@agentic_function
+def keep_the_provider(n: int, runtime: Runtime | None = None) -> None:
+    """Keep the provider, in this process."""
+    assert runtime is not None
+    providers.append(runtime.provider)
+
+
 @agentic_function
 def spread(topics: list[str]) -> list[str]:
     """Spread work over more workers."""
@@ -97,6 +107,16 @@ def fragile(n: int) -> int:
         llm("before the end")
         os.kill(os.getpid(), signal.SIGKILL)
     return n
+
+
+@agentic_function
+def dies_once(marker: str) -> str:
+    """Have the process killed, unless that was done before."""
+    said = llm("one")
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return said
 
 
 @agentic_function

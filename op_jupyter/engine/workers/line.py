@@ -191,6 +191,7 @@ class Line:
         self._number = 0
         self._writer: asyncio.StreamWriter | None = None
         self._reached = asyncio.Event()
+        self._ended = asyncio.Event()
         self._talking = asyncio.create_task(self._talk(address))
 
     @classmethod
@@ -246,6 +247,11 @@ class Line:
         finally:
             _lines.pop(address, None)
             self._reached.set()
+            self._ended.set()
+
+    async def ended(self) -> None:
+        """Wait until the other end has hung up, or could not be reached."""
+        await self._ended.wait()
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

@@ -34,6 +34,7 @@ from op_jupyter.engine.policy import PolicyBounds, policy_from_json
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.traced import callee_of
+from op_jupyter.engine.workers.lending import Lease, borrow
 from op_jupyter.engine.workers.line import Line
 from op_jupyter.engine.workers.parcels import (
     Address,
@@ -152,15 +153,20 @@ class _Run:
 
     @contextmanager
     def _runtime(self) -> Iterator[Runtime | None]:
-        """The runtime that was sent along; one that is built here is closed here."""
+        """The runtime that was sent along; with none, the configured one is built when needed."""
         packed = self._order.runtime
-        runtime: Runtime | None = None if packed is None else pickle.loads(packed)
+        leases: list[Lease] = []
+
+        def make() -> Runtime:
+            leases.append(borrow(self._around.address, packed))
+            return leases[-1].runtime
+
+        self._frame.chain()[0].make_runtime = make
         try:
-            yield runtime
+            yield None if packed is None else make()
         finally:
-            for built in (runtime, self._frame.chain()[0].owned_runtime):
-                if built is not None:
-                    built.close()
+            for lease in leases:
+                lease.end()
 
     @contextmanager
     def _line(self) -> Iterator[None]:
