@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from types import MethodType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -90,17 +90,13 @@ class AgenticFunction(Generic[P, R]):
 
     def _check_over(self, value: Any) -> None:
         """Refuse a call whose code would run only after its end, without docstring and record."""
-        if inspect.iscoroutine(value):
+        if is_a(value, CoroutineType):
             value.close()
             raise ToolDefinitionError(
                 f"{self.name} returned a coroutine, which would run after the call has ended; put "
                 "@agentic_function right above `async def`, below other decorators"
             )
-        if inspect.isgenerator(value) or inspect.isasyncgen(value):
-            raise ToolDefinitionError(
-                f"{self.name} returned a generator, which would run after the call has ended; "
-                "return a list instead"
-            )
+        refuse_generator(self.name, value)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         to = owner if self._binds == "class" else instance
@@ -176,11 +172,32 @@ def check_function(function: Any, decorator: str) -> None:
         raise ToolDefinitionError(
             f"{decorator} takes a function, not {type(function).__name__}; put it above `def`"
         )
+    if not isinstance(function.__doc__, str | None):
+        kind = type(function.__doc__).__name__
+        raise ToolDefinitionError(f"the docstring of {function.__name__} is a {kind}: give a text")
     is_manager = function.__globals__ is vars(contextlib)  # what it makes of a generator
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function) or is_manager:
         raise ToolDefinitionError(
             f"{function.__name__} is a generator, which {decorator} cannot record as one "
             "call; return a list instead"
+        )
+
+
+def is_a(value: Any, *kinds: type) -> bool:
+    """Whether *value* is really of one of *kinds*; what it says of itself is its own code."""
+    return issubclass(type(value), kinds)
+
+
+def refuse_generator(name: str, value: Any) -> None:
+    """Refuse a *value* of the function *name* whose code would run only after the call's end.
+
+    Raises:
+        ToolDefinitionError: it is a generator.
+    """
+    if is_a(value, GeneratorType, AsyncGeneratorType):
+        raise ToolDefinitionError(
+            f"{name} returned a generator, which would run after the call has ended; "
+            "return a list instead"
         )
 
 

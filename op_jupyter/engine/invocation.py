@@ -99,8 +99,9 @@ class Invocation:
             context.refuse_stray_thread()
         self._session = around or session_in_memory()
         self._check()
-        self._arguments = self._session.recorder.clean(_shown(function, self._bound))
-        self._line = call_line(function.name, self._arguments)
+        clean = self._session.recorder.clean
+        self._arguments = clean(_shown(function, self._bound))
+        self._line = clean(call_line(function.name, self._arguments))
         self._turn: LiveTurn | None = None
         self._frame: Frame | None = None
         self._tokens: list[Token[Any]] = []
@@ -205,7 +206,7 @@ class Invocation:
             id=node_id,
             recorded_id=above if hidden and not claimed else node_id,
             line="" if hidden else self._line,
-            header=frame_header(names, function.docstring, self._arguments),
+            header=session.recorder.clean(frame_header(names, function.docstring, self._arguments)),
             expose=function.expose,
         )
         return Frame(

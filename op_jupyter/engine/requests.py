@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ def prepare(
     """
     session, can = plan.session, plan.runtime.provider.capabilities
     # Cleaned before it is sent, as it will be when it is stored.
-    call = call_input_from_json(session.recorder.clean(call_input_to_json(call)))
+    clean = session.recorder.clean
+    call = call_input_from_json(clean(call_input_to_json(call)))
+    system = clean(plan.system)
     base = session.dag.head if plan.spine else plan.base
     shown = Shown(
         base,
@@ -98,9 +101,9 @@ def prepare(
         *(() if plan.exchange is None else plan.exchange.remembered()),
     )
     request = ModelRequest(
-        model=plan.model or plan.runtime.model or can.default_model,
+        model=clean(plan.model or plan.runtime.model or can.default_model),
         messages=render_messages(session.dag, shown, call),
-        system="\n\n".join(part for part in (SYSTEM_PROMPT, plan.system) if part),
+        system="\n\n".join(part for part in (SYSTEM_PROMPT, system) if part),
         tools=plan.tools.specs(can.max_tools),
         max_tokens=output_tokens(can.context_tokens, can.max_output_tokens),
         response_schema=plan.schema,
@@ -123,7 +126,7 @@ def prepare(
         "own": shown.own,
         **({"kept": True, "known": shown.known} if shown.kept else {}),
         "frames": [frame_to_json(f) for f in plan.frames],
-        "system": plan.system,
+        "system": system,
         "model": request.model,
         "max_tokens": request.max_tokens,
         "line": line,
@@ -150,7 +153,11 @@ def _keep(session: AgentSession, part: Any) -> str | None:
     """Tools' descriptions and schemas go to the store once; a node names them by hash."""
     if part is None or part == []:
         return None
-    return session.recorder.keep_blob(canonical_json(part).encode(), "application/json")
+    try:
+        data = canonical_json(part).encode()
+    except UnicodeEncodeError:  # half a character, which JSON can hold as an escape alone
+        data = json.dumps(part).encode()
+    return session.recorder.keep_blob(data, "application/json")
 
 
 def frame_to_json(frame: FrameView) -> dict[str, Any]:

@@ -6,19 +6,20 @@ without it: only the node that they hang on is another.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from types import MethodType
+from types import CoroutineType, MethodType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.engine import context
 from op_jupyter.engine.context import Frame
-from op_jupyter.engine.function import AgenticFunction, check_function
+from op_jupyter.engine.function import AgenticFunction, check_function, is_a, refuse_generator
 from op_jupyter.engine.invocation import Expose, Invocation
 
 _MARK: Final = "__op_jupyter_step__"
@@ -43,7 +44,58 @@ class Step:
 
 
 class StepInvocation(Invocation):
-    """One call of a traced function."""
+    """One call of a traced function; it goes on in the coroutine that a plain one returns."""
+
+    _handed_on = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._handed_on:
+            self._leave()
+        else:
+            super().__exit__(kind, error, trace)
+
+    def over(self, value: Any) -> Any:
+        """What the caller gets: *value*, or where that is a coroutine, one that ends the call.
+
+        Raises:
+            ToolDefinitionError: it is a generator.
+        """
+        if is_a(value, CoroutineType):
+            self._handed_on = True
+            # Here the context is that of the call; who awaits has another one.
+            around = (context.current_session(), context.current_turn_id())
+            bind = functools.partial(context.bind, *around, context.current_runtime(), self._frame)
+            rest = self._rest(value, bind, _Unheard(self, value))
+            # What Python says of it if nobody awaits it.
+            cast("CoroutineType[Any, Any, Any]", rest).__qualname__ = value.__qualname__
+            return rest
+        refuse_generator(self._function.name, value)
+        self.returned(value)
+        return value
+
+    async def _rest(
+        self, coroutine: Coroutine[Any, Any, Any], bind: Callable[[], Any], unheard: _Unheard
+    ) -> Any:
+        unheard.coroutine = None
+        try:
+            self._tokens = bind()
+            value = await coroutine
+            refuse_generator(self._function.name, value)
+            self.returned(value)
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end(None)
+        return value
+
+    def _leave(self) -> None:
+        tokens, self._tokens = self._tokens, []
+        context.unbind(tokens)
 
     def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
         parent, session = self._parent, self._session
@@ -69,6 +121,19 @@ class StepInvocation(Invocation):
         return "" if self._frame is None else self._frame.step or ""
 
 
+class _Unheard:
+    """Ends a call whose coroutine is thrown away before anybody awaits it."""
+
+    def __init__(self, call: StepInvocation, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._call = call
+        self.coroutine: Coroutine[Any, Any, Any] | None = coroutine
+
+    def __del__(self) -> None:
+        if self.coroutine is not None:
+            self.coroutine.close()
+            self._call.end(asyncio.CancelledError("nobody awaited what the function returned"))
+
+
 @overload
 def traced(fn: Callable[P, R]) -> Callable[P, R]: ...
 @overload
@@ -78,7 +143,8 @@ def traced(
 def traced(fn: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
     """Record calls of a plain function in the graph: arguments, result, and how they ended.
 
-    Models do not see them.  Outside any session, the function just runs.
+    Models do not see them.  Outside any session, the function just runs.  A call that returns a
+    coroutine, as other decorators make of ``async`` functions, ends when that has been awaited.
 
     Args:
         fn: the function, plain or ``async``.
@@ -135,9 +201,7 @@ def _sync(step: Step) -> Callable[..., Any]:
         if not _recorded():
             return function(*args, **kwargs)
         with StepInvocation(step, args, kwargs) as entered:
-            value = function(*args, **kwargs)
-            entered.returned(value)
-            return value
+            return entered.over(function(*args, **kwargs))
 
     return call
 
@@ -151,6 +215,7 @@ def _async(step: Step) -> Callable[..., Any]:
             return await function(*args, **kwargs)
         with StepInvocation(step, args, kwargs) as entered:
             value = await function(*args, **kwargs)
+            refuse_generator(step.name, value)
             entered.returned(value)
             return value
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from op_jupyter.engine.session import AgentSession
 from op_jupyter.engine.session_context import session_context
 from op_jupyter.errors import PermissionNotPending, ProviderConnectionError, TurnNotActive
 from op_jupyter.store.memory import MemoryStore
+from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.providers import HANG, Gate, ScriptedProvider, call, reply
 from op_jupyter.tools.base import ToolContext, ToolOutput
 from tests.engine.harness import (
@@ -348,6 +351,34 @@ def test_interrupting_a_bare_agent_in_a_tool_records_it_all_as_cancelled(
     dag = interrupted_call(store, provider, gate, lambda: agent("look", tools=[tool]))
     assert [t.status for t in dag.turns.values()] == ["cancelled"]
     assert [n.status for n in dag if n.role == "code"] == ["cancelled"] * 3
+
+
+def test_interrupting_fifty_calls_at_once_cancels_and_records_each(tmp_path: Path) -> None:
+    waiting: list[int] = []
+
+    async def endless(content: Any) -> str:
+        waiting.append(1)
+        if len(waiting) == 50:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        await asyncio.Event().wait()
+        return ""
+
+    @agentic_function
+    async def think(n: int) -> str:
+        """Think of a number."""
+        return await llm.aio(f"number {n}")
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*map(think, range(50)))
+
+    store = SessionStore(tmp_path)
+    with session_context("s1", store=store, runtime=Runtime(call=endless)) as handle:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(all_of_them())
+        assert_sound(handle.agent)
+    stored = store.load("s1")
+    assert [n.status for n in stored] == ["cancelled"] * 100
+    assert {turn.status for turn in stored.turns.values()} == {"cancelled"}
 
 
 def test_interrupting_a_function_cancels_it_and_the_call_inside(store: MemoryStore) -> None:

@@ -46,6 +46,7 @@ from op_jupyter.errors import (
 )
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, reply
+from tests.engine.harness import assert_sound
 
 SECONDS = 20.0
 
@@ -186,6 +187,61 @@ def test_decorators_on_either_side_of_a_function_leave_the_docstring_rule_whole(
 def anything_asked(x: str) -> str:
     """Ask {x} and {{y}}, 100 %s."""
     return llm(x)
+
+
+KEY = "sk-" + "key-of-a-test" * 3
+
+
+@pytest.mark.parametrize("text", ["half a \ud800 character", f"the key is {KEY}"])
+def test_what_may_not_be_stored_is_not_sent_either_and_the_prompt_is_proven(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Wherever the program says it: in the docstring, a name, the system prompt, a choice."""
+    monkeypatch.setenv("TEST_API_KEY", KEY)
+
+    def told(x: str) -> Any:
+        return llm(x, system=text, choices={"a": 1, text: 2})
+
+    told.__doc__ = text
+    function = agentic_function(told, name=text, system=text)
+    seen: list[str] = []
+
+    def model(content: list[dict[str, Any]], response_format: Any) -> str:
+        seen.extend(block["text"] for block in content)
+        return '{"choice": "a"}'
+
+    with session_context("s1", store=store, runtime=Runtime(call=model)) as handle:
+        assert function(text) == 1
+        assert_sound(handle.agent)
+    assert not any("\ud800" in part or KEY in part for part in seen[:-1])
+
+
+class Masked:
+    """An object that lies about what it is."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("none of your business")
+
+
+def test_a_value_that_does_not_say_what_it_is_comes_back(store: MemoryStore) -> None:
+    masked = Masked()
+
+    def same(value: Any) -> Any:
+        return value
+
+    with in_session(store) as handle:
+        assert agentic_function(same)(masked) is masked
+        assert traced(same)(masked) is masked
+        assert {n.status for n in handle.agent.dag} == {"completed"}
+
+
+def test_a_docstring_that_is_no_text_is_refused() -> None:
+    def odd() -> None: ...
+
+    odd.__doc__ = 7  # type: ignore[assignment]
+    with pytest.raises(ToolDefinitionError, match="the docstring of odd is a int: give a text"):
+        agentic_function(odd)
 
 
 def test_a_context_manager_is_a_generator_too() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
 from typing import Any
 
@@ -159,6 +161,91 @@ def test_a_function_sees_what_it_was_told_inside_a_step(store: MemoryStore) -> N
     (last,) = provider.requests[-1:]
     assert [m.role for m in last.messages] == ["user", "assistant", "user"]
     assert "Call path: research\n" in str(last.messages[0].content[0].text)  # type: ignore[union-attr]
+
+
+def timed(function: Any) -> Any:
+    """A plain decorator, as many libraries have one."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@traced
+@timed
+async def ask_later(topic: str) -> str:
+    await asyncio.sleep(0)
+    return str(await llm.aio(f"about {topic}"))
+
+
+async def test_a_call_whose_coroutine_is_awaited_later_lasts_until_then(store: MemoryStore) -> None:
+    provider = ScriptedProvider(default=lambda request: reply("so"))
+    async with in_session(store, provider) as handle:
+        waiting = [ask_later(str(n)) for n in range(3)]
+        assert context.current_frame() is None
+        assert [n.status for n in handle.agent.dag] == ["running"] * 3
+        assert await asyncio.gather(*waiting) == ["so"] * 3
+        assert await ask_later("four") == "so"
+        assert context.current_frame() is None
+        assert tree(handle.agent) == [("ask_later", ("scripted-model",))] * 4
+        steps = [n for n in handle.agent.dag if n.name == "ask_later"]
+        assert [(n.output, n.status) for n in steps] == [("so", "completed")] * 4
+        assert all(t.status == "completed" for t in handle.agent.dag.turns.values())
+        assert_sound(handle.agent)
+
+
+def test_it_may_be_awaited_in_another_thread(store: MemoryStore) -> None:
+    provider = ScriptedProvider(default=lambda request: reply("so"))
+    with in_session(store, provider) as handle:
+        waiting = ask_later("owls")
+        in_thread(lambda: asyncio.run(waiting))
+        assert tree(handle.agent) == [("ask_later", ("scripted-model",))]
+        assert_sound(handle.agent)
+
+
+async def test_a_coroutine_that_fails_or_is_cancelled_or_dropped_ends_its_call(
+    store: MemoryStore,
+) -> None:
+    @traced
+    @timed
+    async def waits(error: Exception | None) -> None:
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+
+    async with in_session(store, ScriptedProvider()) as handle:
+        with pytest.raises(ValueError, match="no"):
+            await waits(ValueError("no"))
+        task = asyncio.create_task(waits(None))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.warns(RuntimeWarning, match=r"waits' was never awaited"):
+            waits(None)
+        said = [(n.status, n.metadata["error"]["type"]) for n in handle.agent.dag]
+    assert said == [
+        ("error", "ValueError"),
+        ("cancelled", "CancelledError"),
+        ("cancelled", "CancelledError"),
+    ]
+
+
+def test_a_generator_that_another_decorator_hides_is_refused_when_it_comes(
+    store: MemoryStore,
+) -> None:
+    @traced
+    @timed
+    def numbers() -> Any:
+        yield 1
+
+    with in_session(store, ScriptedProvider()) as handle:
+        with pytest.raises(ToolDefinitionError, match="numbers returned a generator"):
+            numbers()
+        (node,) = handle.agent.dag
+    assert node.status == "error"
 
 
 def test_generators_cannot_be_traced() -> None:
