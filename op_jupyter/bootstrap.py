@@ -56,7 +56,7 @@ _OWN_CONVERSATION: Final = (
     "{} keeps its own conversation and runs tools of its own, which cannot be recorded or"
     " replayed; choose another provider, or replay=off"
 )
-_UNASKED: Final = f"{CLAUDE_CODE} (because of {{}})"
+_UNASKED: Final = f"{CLAUDE_CODE} ({{}})"
 
 
 def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
@@ -353,7 +353,7 @@ def told_provider(chosen: Settings) -> str:
         choice = choose_provider(chosen)
     except ConfigurationError as error:
         return f"none yet: {error.message}"
-    return f"{choice.name}, {choice.model} (because of {choice.origin})"
+    return f"{choice.name}, {choice.model} ({choice.origin})"
 
 
 def _choose(name: str | None, model: str | None, chosen: Settings) -> ProviderChoice:

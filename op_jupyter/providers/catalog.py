@@ -48,8 +48,7 @@ class ProviderChoice:
     Attributes:
         profile: the endpoint to talk to; None: the embedded local model, or Claude Code.
         model: asked unless a call names another.
-        origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``;
-            fits behind "because of".
+        origin: what decided it, for people: ``ANTHROPIC_API_KEY``, ``the provider setting``.
     """
 
     name: str
@@ -87,9 +86,9 @@ def resolve_provider(
         if environ.get(variable):
             return _anthropic(model, environ, origin=variable)
     if claude_available:
-        return _claude_code(model, "the Claude Code that is installed, as no key is set")
+        return _claude_code(model, "no key is set, and Claude Code is installed")
     if local_available:
-        return _local(model, "the local model that is installed, as no key is set")
+        return _local(model, "no key is set, and the local model is installed")
     raise ConfigurationError(f"no model is configured: {_HOW_TO}")
 
 

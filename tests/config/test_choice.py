@@ -55,7 +55,7 @@ def test_claude_code_is_asked_where_its_package_and_its_program_are(machine: Pat
     bundle(machine)
     assert asked() == "claude-code"
     said = bootstrap.told_provider(bootstrap.settings())
-    assert said.endswith("(because of the Claude Code that is installed, as no key is set)")
+    assert said.endswith("(no key is set, and Claude Code is installed)")
 
 
 def test_the_program_is_the_one_that_is_named_the_packages_or_that_on_the_path(
@@ -98,6 +98,6 @@ def test_nothing_is_recorded_of_what_was_chosen_unasked(
     monkeypatch.setenv("OPENPROGRAM_CASSETTE", "x.cassette")
     with (
         create_runtime() as runtime,
-        pytest.raises(ConfigurationError, match=r"that is installed.*choose another provider"),
+        pytest.raises(ConfigurationError, match=r"Code is installed.*choose another provider"),
     ):
         runtime.exec("hello")

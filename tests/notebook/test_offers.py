@@ -53,13 +53,13 @@ def test_what_is_asked_unasked_is_told_with_the_reason(
     (tmp_path / "claude").write_text("#!/bin/sh\n")
     (tmp_path / "claude").chmod(0o755)
     monkeypatch.setenv("OPENPROGRAM_CLAUDE", str(tmp_path / "claude"))
-    told = "claude-code, claude-opus-5-5 (because of the Claude Code that is installed"
+    told = "claude-code, claude-opus-5-5 (no key is set, and Claude Code is installed)"
     assert f"provider     {told}" in shell.says("%agent status")
     assert told in shell.says("%agent provider")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test-1234")
-    assert "claude-opus-5-5 (because of ANTHROPIC_API_KEY)" in shell.says("%agent status")
+    assert "claude-opus-5-5 (ANTHROPIC_API_KEY)" in shell.says("%agent status")
     shell.value("%config AgentMagics.provider = 'local'")
-    assert "because of" not in shell.says("%agent status")
+    assert "claude-opus-5-5" not in shell.says("%agent status")
 
 
 def test_cost_counts_tokens_by_model_and_money_by_the_prices_of_the_file(

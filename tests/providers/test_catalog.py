@@ -27,7 +27,7 @@ def test_a_key_comes_before_claude_code_and_that_before_the_local_model():
         "claude-opus-5-5",
         None,
     )
-    assert unasked.origin == "the Claude Code that is installed, as no key is set"
+    assert unasked.origin == "no key is set, and Claude Code is installed"
     for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         assert choose(environ={variable: "k"}, claude=True).origin == variable
     at = {"ANTHROPIC_BASE_URL": "http://localhost:1"}
