@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from jupyter_server.extension.config import ExtensionConfigManager
 from jupyter_server.extension.manager import ExtensionPackage
 from jupyterlab_server.config import get_federated_extensions
+
+from op_jupyter import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTENSION = "data/share/jupyter/labextensions/op-jupyter-labextension"
@@ -132,6 +135,13 @@ def test_a_package_index_shows_readme_without_anything_that_leads_nowhere_there(
     readme = (ROOT / "README.md").read_text("utf-8")
     assert shown.lstrip().startswith(readme.partition("![")[0])
     assert readme.count("|\n") - shown.count("|\n") == 4  # all tables but the one about a clone
+
+
+def test_changelog_package_and_project_have_the_same_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    released = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    extension = json.loads((ROOT / "labextension" / "package.json").read_text("utf-8"))
+    assert released[0] == project["version"] == __version__ == extension["version"]
 
 
 def test_jupyter_finds_both_extensions_where_the_wheel_puts_its_data(
