@@ -18,7 +18,7 @@ from support.code_cells import write_notebook
 from op_jupyter.cli.notebook_page import NotebookPage, running_browser
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, text
 
-WARM, TURNS = 5, 30
+WARM, TURNS = 20, 100
 LISTENERS_PER_TURN: Final = 1.0
 NODES_PER_TURN: Final = 20.0
 HEAP_KIB_PER_TURN: Final = 40.0
