@@ -50,6 +50,7 @@ from op_jupyter.store.journal import (
 )
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.lock import WriterLock, this_process
+from op_jupyter.store.objects import GitRefused
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.session import (
     RecordedSession,
@@ -58,6 +59,7 @@ from op_jupyter.store.session import (
     timestamp,
 )
 from op_jupyter.store.summary import META, describe_repair, meta_json
+from op_jupyter.store.tips import Tips
 
 GC_OBJECTS: Final = 7000
 GC_PACKS: Final = 200
@@ -193,6 +195,7 @@ class DiskSession(RecordedSession):
             is_folder(path)
             unclean = acquire(lock, path, outside, timeout, force=force)
             on_error.callback(lock.release)
+            kept = _keep_lost(path, outside)
             first()
             folder = Folder(path, Repository(path, outside.files, outside.clock))
             restored = _restore(folder, outside.files)
@@ -204,7 +207,7 @@ class DiskSession(RecordedSession):
             session = cls(path, loaded.dag, {}, outside, lock, max(numbers, default=-1) + 1)
             on_error.callback(session._journal.close)
             on_error.callback(session._committer.abandon)
-            session._repaired += restored
+            session._repaired += [*kept, *restored]
             session._recover(folder, loaded, _committed(folder, unclean=unclean))
             on_error.pop_all()
         return session
@@ -554,6 +557,15 @@ def acquire(lock: WriterLock, path: str, outside: Outside, timeout: float, *, fo
             if not name.startswith(".git/") and _TEMPORARY.fullmatch(name):
                 remove(f"{path}/{name}")
     return unclean
+
+
+def _keep_lost(path: str, outside: Outside) -> list[str]:
+    """Name the commits that a person's git took out of reach; what was done, for people."""
+    repository = Repository(path, outside.files, outside.clock)
+    with suppress(GitRefused):  # it is told when it is read
+        repository.check()
+        return Tips(repository, outside.files).keep_lost()
+    return []
 
 
 def _committed(folder: Folder, *, unclean: bool) -> Collection[str]:

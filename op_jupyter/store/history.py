@@ -43,6 +43,7 @@ from op_jupyter.store.objects import (
 )
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.summary import META
+from op_jupyter.store.tips import Tips, keep
 
 _OURS: Final = (b"history/", b"context/", b"meta.json")
 _SUBJECT_CHARS: Final = 72
@@ -71,6 +72,7 @@ class History:
         self._files = files
         self._clock = clock
         self._commits = CommitWalk(repository)
+        self._tips = Tips(repository, files)
         self._between: list[Between] = []
         self._restarted: set[str] = set()
         self._index_is_stale = False
@@ -79,6 +81,8 @@ class History:
     def apply(self, events: Sequence[Event]) -> None:
         """Write *events*, which go into one commit; safe to repeat after an error."""
         try:
+            if not isinstance(events[0], Between | Described | Packed) and self._tips.look():
+                self._commits = CommitWalk(self._repository)  # there is more to be found now
             match events[0]:
                 case TurnEnded():
                     self._commit_turns([e for e in events if isinstance(e, TurnEnded)])
@@ -165,7 +169,7 @@ class History:
             parents = () if parent is None else (parent,)
             sha = repository.commit(tree, message, parents, authored, int(self._clock()))
             if tip is not None and tip != parent:
-                self._keep(branch, tip)
+                keep(repository.refs, branch, tip)
             staged = repository.refs.stage(ref, sha)
             repository.objects.barrier({staged.path: staged.data})
             self._tried = (message, sha)
@@ -174,6 +178,7 @@ class History:
                 repository.refs.move(ref, tip, sha, staged)
             except RefMoved:
                 continue  # the user committed meanwhile: on top of that, then
+            self._tips.note(ref, sha)
             self._between.clear()
             self._index_is_stale = True
             return
@@ -216,9 +221,11 @@ class History:
             self._restarted.add(event.branch)
         elif target is not None and tip is None:
             repository.refs.move(ref, None, target)
+            self._tips.note(ref, target)
         elif target is not None and tip is not None and self._is_off(event.node, tip, target):
-            self._keep(event.branch, tip)
+            keep(repository.refs, event.branch, tip)
             repository.refs.move(ref, tip, target)
+            self._tips.note(ref, target)
         if repository.refs.set_head(event.active):
             self._index_is_stale = True
 
@@ -254,16 +261,6 @@ class History:
                     return sha
             node_id = node.predecessor
         return None
-
-    def _keep(self, branch: str, tip: bytes) -> None:
-        """Give a tip that its branch leaves a name, so that it stays within reach."""
-        refs = self._repository.refs
-        kept = {ref: sha for ref, sha in refs.all().items() if ref.startswith("refs/kept/")}
-        if tip not in kept.values():
-            number = 1
-            while (ref := f"refs/kept/{branch}-{number}") in kept:
-                number += 1
-            refs.move(ref, None, tip)
 
     # -- the rest
 

@@ -24,7 +24,8 @@ from op_jupyter.store.journal import LOCAL, Damage, Entry, Journal, read_segment
 from op_jupyter.store.loading import Folder, Loaded, corrupt, load
 from op_jupyter.store.objects import is_safe_ref
 from op_jupyter.store.packs import name_of
-from op_jupyter.store.sync import HEADS, KEPT, Commits, Incoming, Synced, numbered, short
+from op_jupyter.store.sync import Commits, Incoming, Synced, numbered, short
+from op_jupyter.store.tips import HEADS, KEPT
 
 _ARRIVED: Final = "refs/arrived/"
 _NUMBERED: Final = re.compile(r"(.+)-[1-9][0-9]{0,8}")

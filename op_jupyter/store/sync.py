@@ -27,12 +27,11 @@ from op_jupyter.store.history import turn_ids
 from op_jupyter.store.loading import Folder, load
 from op_jupyter.store.objects import GitRefused, RefMoved, is_safe_ref
 from op_jupyter.store.remotes import Move, Remote
+from op_jupyter.store.tips import HEADS, KEPT
 
 INCOMING: Final = ".incoming"
 """Folder under the root where what is pulled stays until it is complete."""
 
-HEADS: Final = "refs/heads/"
-KEPT: Final = "refs/kept/"
 _HAVE: Final = "refs/have/"
 _PLAIN: Final = 2  # slashes in a ref that belongs to no session by its name
 _TRIES: Final = 5

@@ -229,6 +229,38 @@ def test_a_hard_reset_by_hand_is_the_users_will_and_still_loses_no_turn(
     assert {n.id for n in store.load("s")} == {"t1", "t2", "t3", "t4"}
 
 
+@pytest.mark.parametrize("while_open", [False, True])
+@pytest.mark.parametrize(
+    "command", ["reset --hard HEAD~1", "rebase -q --onto HEAD~1 HEAD", "commit -q --amend -m mine"]
+)
+def test_what_git_takes_out_of_reach_stays_part_of_the_session(
+    store: SessionStore, session: OpenSession, git: Git, command: str, while_open: bool
+) -> None:
+    turn(session, "t4", "t3")
+    session.close()
+    folder = store.root_path / "s"
+    tip = git(folder, "rev-parse", "HEAD").strip()
+    if while_open:
+        session = store.open("s")
+        before = picture(session.snapshot())
+    else:
+        before = picture(store.load("s"))
+    git(folder, *command.split())
+    again = session if while_open else store.open("s")
+    turn(again, "t5", "t2")
+    turn(again, "t6", "t4")
+    again.close()
+    found = store.load("s")
+    assert {n.id for n in found} == {"t1", "t2", "t3", "t4", "t5", "t6"}
+    assert [n.id for n in found.spine()] == ["t1", "t3", "t4", "t6"]
+    assert len(before["nodes"]) == 4
+    assert git(folder, "for-each-ref", "--contains", tip) != ""
+    again = store.open("s")
+    again.close()
+    assert again.status.git_behind == ""
+    git(folder, "fsck", "--strict")
+
+
 def test_without_its_repository_a_session_makes_a_new_one(
     store: SessionStore, session: OpenSession, git: Git
 ) -> None:
