@@ -3,8 +3,9 @@
     .git/op-jupyter-tips    a line for each branch: commit, ref
 
 After `git reset --hard`, `git rebase` or `git branch -D` nothing may reach a commit of ours any
-more, and its files may be gone from the work tree.  Such a commit gets a name before anything else
-is done, so its turns stay part of the session.  What git was told to prune is gone.
+more, and its files may be gone from the work tree; a `git revert` takes them out of the tip.  Such
+a commit gets a name before anything else is done, so its turns stay part of the session.  What git
+was told to prune is gone.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Tips:
         reached = self._reached(now.values())
         said = []
         for ref, tip in moved.items():
-            if tip not in reached and self._is_there(tip):
+            lost = tip not in reached or (ref in now and self._lacks(now[ref], tip))
+            if lost and self._is_there(tip):
                 name = keep(refs, ref.removeprefix(HEADS), tip) if ref in now else ref
                 if ref not in now:
                     refs.move(ref, None, tip)
@@ -102,6 +104,18 @@ class Tips:
             self._repository.commit_object(tip)
             return True
         return False
+
+    def _lacks(self, later: bytes, tip: bytes) -> bool:
+        """Whether *later* has not all segments of *tip*, after a `git revert` for instance."""
+        with suppress(GitRefused):
+            return not self._segments(tip) <= self._segments(later)
+        return False
+
+    def _segments(self, commit: bytes) -> set[bytes]:
+        repository = self._repository
+        root = repository.tree(repository.commit_object(commit).tree)
+        shards = repository.subtree(root, b"history")
+        return {name for shard in shards for name in repository.subtree(shards, shard)}
 
     def _reached(self, tips: Iterable[bytes]) -> set[bytes]:
         found: set[bytes] = set()

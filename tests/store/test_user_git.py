@@ -231,7 +231,13 @@ def test_a_hard_reset_by_hand_is_the_users_will_and_still_loses_no_turn(
 
 @pytest.mark.parametrize("while_open", [False, True])
 @pytest.mark.parametrize(
-    "command", ["reset --hard HEAD~1", "rebase -q --onto HEAD~1 HEAD", "commit -q --amend -m mine"]
+    "command",
+    [
+        "reset --hard HEAD~1",
+        "rebase -q --onto HEAD~1 HEAD",
+        "commit -q --amend -m mine",
+        "revert --no-edit HEAD",
+    ],
 )
 def test_what_git_takes_out_of_reach_stays_part_of_the_session(
     store: SessionStore, session: OpenSession, git: Git, command: str, while_open: bool
