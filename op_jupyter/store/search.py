@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from op_jupyter.core.nodes import check_session_id
 from op_jupyter.core.search_text import (
     indexed,
     match_expression,
@@ -29,7 +28,7 @@ from op_jupyter.core.search_text import (
     snippet,
 )
 from op_jupyter.core.updates import clip
-from op_jupyter.errors import InvalidSessionId, StoreError
+from op_jupyter.errors import StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.base import SearchHit
 from op_jupyter.store.codec import Record
@@ -40,7 +39,7 @@ from op_jupyter.store.journal import StoredSegment, list_files, parse_path, read
 from op_jupyter.store.loading import Folder
 from op_jupyter.store.packs import MAX_OBJECT_BYTES
 from op_jupyter.store.session import check_blob_hash
-from op_jupyter.store.summary import META, parse_meta
+from op_jupyter.store.summary import META, parse_meta, session_ids
 
 FOLDER: Final = ".index"
 FILE: Final = "search.sqlite"
@@ -204,7 +203,7 @@ class SearchIndex:
     def _update(self, db: sqlite3.Connection) -> None:
         known = {row[0]: row[1] for row in db.execute("SELECT id, mark FROM sessions")}
         going_on = _open_segments(db)
-        now = {name: self._mark(name) for name in self._ids()}
+        now = {name: self._mark(name) for name in session_ids(self._root)}
         gone = known.keys() - now.keys()
         changed = [
             name
@@ -221,13 +220,6 @@ class SearchIndex:
                 _forget_session(db, name)
             for name in changed:
                 self._index(db, name, now[name])
-
-    def _ids(self) -> Iterator[str]:
-        with suppress(FileNotFoundError), os.scandir(self._root) as entries:
-            for entry in entries:
-                with suppress(InvalidSessionId):
-                    if entry.is_dir(follow_symlinks=False):
-                        yield check_session_id(entry.name)
 
     def _mark(self, session_id: str) -> _Mark:
         folder = f"{self._root}/{session_id}"

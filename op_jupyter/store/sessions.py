@@ -6,13 +6,13 @@ import os
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import check_session_id
-from op_jupyter.errors import InvalidSessionId, SessionLocked, StoreError, UnknownSession
+from op_jupyter.errors import SessionLocked, StoreError, UnknownSession
 from op_jupyter.store import sync
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
 from op_jupyter.store.disk import (
@@ -36,6 +36,7 @@ from op_jupyter.store.summary import (
     creation_meta,
     new_session_id,
     parse_meta,
+    session_ids,
     summarise,
     unknown_session,
 )
@@ -134,7 +135,11 @@ class SessionStore:
     def sessions(self, limit: int = 50) -> list[SessionInfo]:
         """The newest first; reads their ``meta.json`` only."""
         with translated(self._root):
-            found = [info for session_id in self._ids() if (info := self._describe(session_id))]
+            found = [
+                info
+                for session_id in session_ids(self._root)
+                if (info := self._describe(session_id))
+            ]
         found.sort(key=lambda info: (info.updated_at, info.id), reverse=True)
         return found[:limit]
 
@@ -332,15 +337,10 @@ class SessionStore:
         folder = self._folder(session_id)
         return any(os.path.lexists(f"{folder}/{name}") for name in (META, "history", ".git/HEAD"))
 
-    def _ids(self) -> Iterator[str]:
-        with suppress(FileNotFoundError), os.scandir(self._root) as entries:
-            for entry in entries:
-                with suppress(InvalidSessionId):
-                    if entry.is_dir(follow_symlinks=False):
-                        yield check_session_id(entry.name)
-
     def _unknown(self, session_id: str) -> UnknownSession:
-        return unknown_session(session_id, {*self._ids(), *self._reserved}, f"in {self._root}")
+        return unknown_session(
+            session_id, {*session_ids(self._root), *self._reserved}, f"in {self._root}"
+        )
 
     def _reader(self, session_id: str) -> Folder:
         path = self._folder(session_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag, Repair
-from op_jupyter.errors import UnknownSession
+from op_jupyter.core.nodes import check_session_id
+from op_jupyter.errors import InvalidSessionId, StoreError, UnknownSession
 from op_jupyter.store import codec
 from op_jupyter.store.base import SessionInfo
 from op_jupyter.store.session import timestamp
@@ -18,6 +21,26 @@ META: Final = "meta.json"
 _TITLE_CHARS: Final = 200
 _META_CHARS: Final = 4000
 _text_of: Final = json.JSONEncoder(ensure_ascii=False).encode  # made once: `dumps` makes it anew
+
+
+def session_ids(root: str | os.PathLike[str]) -> Iterator[str]:
+    """The folders in *root* that may be sessions, by name; none where there is no *root* yet.
+
+    Raises:
+        StoreError: it cannot be listed.
+    """
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(
+            f"the sessions in {os.fspath(root)} cannot be listed: {error.strerror}"
+        ) from error
+    for name in names:
+        with suppress(InvalidSessionId):
+            yield check_session_id(name)
 
 
 def new_session_id() -> str:

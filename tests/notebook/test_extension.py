@@ -15,6 +15,7 @@ from shells import Model, Shell
 import op_jupyter
 from op_jupyter.engine import loop
 from op_jupyter.engine.context import current_session
+from op_jupyter.errors import StoreError
 from op_jupyter.notebook.extension import (
     READY,
     load,
@@ -125,7 +126,9 @@ def test_an_unwritable_place_for_sessions_is_an_error_of_the_turn_alone(
     monkeypatch.setenv("OPENPROGRAM_HOME", str(blocked / "sessions"))
     load(shell.ip, make_runtime=model.runtime)
     assert shell.value("1 + 1") == 2
-    assert "blocked" in str(shell.error("%%agent\nHello"))
+    for cell in ("%%agent\nHello", "%agent search Hello", "%agent export --session other a.md"):
+        error = shell.error(cell)
+        assert isinstance(error, StoreError) and "blocked" in str(error)
     assert shell.value("1 + 1") == 2
 
 
