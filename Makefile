@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PREPARE := $(PYTHON) tests/support/prepare.py
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n auto --dist loadgroup --no-loadscope-reorder
 MARKED := kernel or browser or slow or localmodel or notebooks
 
 # Without bytecode every kernel starts about twice as slow.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import hypothesis
@@ -12,7 +13,19 @@ hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.load_profile("default")
 
 HERE = Path(__file__).parent
-BUSY = ("browser", "notebooks", "views", "local")
+BUSY = {
+    "browser": "browser",
+    "notebooks": "busy",
+    "views": "busy",
+    "local": "busy",
+}
+"""The group of tests by a word in the name of their folder or file, the longest one first."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: kernels, pages and disks are waited for a quarter of the
+    time."""
+    return min(4, (os.cpu_count() or 1) + 1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -23,11 +36,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _group(item: pytest.Item) -> str:
     """A file's tests share its fixtures, so they stay together; or those of it with one kernel.
 
-    What needs a browser or the embedded model keeps two cores busy by itself.
+    Of what keeps two cores busy by itself, with a browser or the embedded model, no more than
+    two run at a time.
     """
     path = item.path.relative_to(HERE)
-    if any(word in name for word in BUSY for name in (path.parts[0], path.stem)):
-        return "busy"
+    for name in (path.parts[0], path.stem):
+        for word, group in BUSY.items():
+            if word in name:
+                return group
     call = getattr(item, "callspec", None)
     if call is not None and "ipykernel" in call.params:
         return f"{path} {call.params['ipykernel']}"
@@ -38,12 +54,14 @@ def _group(item: pytest.Item) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Browsers come last: while Playwright runs, the main thread has a running event loop.
 
-    With several workers they come first, in the longest piece of work there is for one of them.
+    With several workers the longest pieces of work come first, one for each of them.
     """
     several = hasattr(config, "workerinput")
-    items.sort(
-        key=lambda item: (
-            several and _group(item) != "busy",
-            item.get_closest_marker("browser") is not None,
-        )
-    )
+    first = list(dict.fromkeys(BUSY.values())) if several else []
+
+    def order(item: pytest.Item) -> tuple[int, bool]:
+        group = _group(item)
+        place = first.index(group) if group in first else len(first)
+        return place, item.get_closest_marker("browser") is not None
+
+    items.sort(key=order)
