@@ -294,7 +294,7 @@ def stranger(number: int) -> dict[str, Any]:
     """A session whose title does harm, if anything does."""
     return {
         "id": f"s-{number}",
-        "title": f"{HOSTILE} {'long' * 500} {number}",
+        "title": f"{HOSTILE} {'long' * 50} {number}",
         "updated_at": "2026-01-01T00:00:00Z",
         "source": "",
         "turns": number,
