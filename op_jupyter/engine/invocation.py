@@ -268,10 +268,14 @@ class Invocation:
             if self._frame is not None and self._frame.owned_runtime is not None:
                 self._frame.owned_runtime.close()
 
-    def _record(self, error: BaseException | None, seconds: float) -> None:
+    def _leave(self) -> None:
+        """Put the context back, once."""
         # In a coroutine that is thrown away the context is another one, and not ours to change.
         tokens, self._tokens = self._tokens, []
         context.unbind(tokens)
+
+    def _record(self, error: BaseException | None, seconds: float) -> None:
+        self._leave()
         try:
             self._finish(error, seconds)
         except StoreError as refused:

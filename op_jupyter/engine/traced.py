@@ -93,10 +93,6 @@ class StepInvocation(Invocation):
         self._end(None)
         return value
 
-    def _leave(self) -> None:
-        tokens, self._tokens = self._tokens, []
-        context.unbind(tokens)
-
     def _new_frame(self, turn_id: str, claimed: bool) -> Frame:
         parent, session = self._parent, self._session
         return Frame(
