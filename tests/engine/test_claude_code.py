@@ -279,8 +279,9 @@ def test_a_program_that_dies_in_its_answer_fails_the_turn_and_the_next_goes_on(
 
 def kill_program(fake: FakeMessages) -> None:
     """End the running program without a word, and wait until its end was noticed."""
-    ours = [p for p in _all_processes() if fake.url in _environment(p)]
-    (pid,) = filter(_is_program, ours)
+    programs = {p for p in _all_processes() if fake.url in _environment(p) and _is_program(p)}
+    # What it starts looks like the program itself for a moment, until it is another.
+    (pid,) = [p for p in programs if _parent(p) not in programs]
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while _runs(pid) and time.monotonic() < deadline:
@@ -422,6 +423,12 @@ def _environment(pid: int) -> str:
 
 def _command(pid: int) -> str:
     return _read(pid, "cmdline")
+
+
+def _parent(pid: int) -> int:
+    """0: it has ended."""
+    _, _, rest = _read(pid, "stat").rpartition(")")  # its name may hold anything
+    return int(rest.split()[1]) if rest else 0
 
 
 def _read(pid: int, what: str) -> str:
