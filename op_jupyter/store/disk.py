@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag, unfinished
@@ -86,6 +87,36 @@ def translated(path: str) -> Iterator[None]:
         yield
     except OSError as exc:
         raise StoreError(f"{exc.filename or path}: {exc.strerror or exc}") from exc
+
+
+class _Refusing:
+    """Around what is stored, every record: as a generator it would take five times as long."""
+
+    __slots__ = ("_go_read_only", "_path")
+
+    def __init__(self, path: str, go_read_only: Callable[[str], None]) -> None:
+        self._path = path
+        self._go_read_only = go_read_only
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Unsafe):
+            self._go_read_only(error.message)
+        elif isinstance(error, OSError):
+            reason = f"{error.filename or self._path}: {error.strerror or error}"
+            if isinstance(error, FsyncFailed):
+                self._go_read_only(reason)
+            raise StoreError(
+                f"{reason}; nothing was stored. Make room, allow writing there, or set "
+                "OPENPROGRAM_HOME to another folder"
+            ) from error
 
 
 class ReadSession(RecordedSession):
@@ -353,22 +384,9 @@ class DiskSession(RecordedSession):
         with self._refusing():
             super()._store(records)
 
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def _refusing(self) -> _Refusing:
         """Say what the disk refused; after a failed fsync, write nothing more."""
-        try:
-            yield
-        except Unsafe as exc:
-            self._go_read_only(exc.message)
-            raise
-        except OSError as exc:
-            reason = f"{exc.filename or self._path}: {exc.strerror or exc}"
-            if isinstance(exc, FsyncFailed):
-                self._go_read_only(reason)
-            raise StoreError(
-                f"{reason}; nothing was stored. Make room, allow writing there, or set "
-                "OPENPROGRAM_HOME to another folder"
-            ) from exc
+        return _Refusing(self._path, self._go_read_only)
 
     def _go_read_only(self, reason: str) -> None:
         self._read_only = (

@@ -139,10 +139,13 @@ class Journal:
             StoreError: the disk refused; every file is as it was.
             Unsafe: nobody knows what is on disk now.
         """
-        touched = [self._segments[key] for key, _ in groups]
-        for segment in touched:
+        touched: list[_OpenSegment] = []
+        before: list[tuple[int, int, int]] = []
+        for key, _ in groups:
+            segment = self._segments[key]
             self._check_there(segment)
-        before = [(segment.fd, segment.part, segment.size) for segment in touched]
+            touched.append(segment)
+            before.append((segment.fd, segment.part, segment.size))
         try:
             for segment, (_, data) in zip(touched, groups, strict=True):
                 self._write(segment, data)

@@ -231,7 +231,7 @@ class RecordedSession(ABC):
         with Uninterrupted():
             self._keep(batch)
             for encoded in batch:
-                codec.fold(self._dag, encoded.record)
+                codec.fold(self._dag, encoded.record, fits=True)
             self._kept(batch)
 
     def _repair(self, repair: Repair) -> None:

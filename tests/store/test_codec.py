@@ -1,6 +1,12 @@
 """Records and lines: what is decoded is what was encoded, and a changed byte is noticed."""
 
 import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -12,6 +18,21 @@ from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import FormatTooNew, GraphError
 from op_jupyter.store import codec
 from op_jupyter.store.codec import BLOB_BYTES, BadRecord
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
 
 AT = "2026-11-29T12:00:00.000000+00:00"
 
@@ -78,6 +99,34 @@ def test_a_line_is_canonical_json_with_its_checksum_last(node: Node) -> None:
     assert line.decode() == canonical_json(record)[:-1] + f',"crc":"{checksum}"' + "}\n"
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ((1, "a"), [1, "a"]),
+        (MappingProxyType({"b": 1, "a": 2}), {"a": 2, "b": 1}),
+        (OrderedDict(b=[], a={}), {"a": {}, "b": []}),
+        (Level.HIGH, 3),
+        ({3: "c", 1: "a"}, {"1": "a", "3": "c"}),
+        (2**200, 2**200),
+        (1e300, 1e300),
+        (-0.0, -0.0),
+    ],
+)
+def test_what_json_has_no_type_for_is_kept_as_the_nearest(value: object, read: object) -> None:
+    node = Node("n", "code", "f", input={"text": "é\u2028\x7f\x00", "n": 1.5}, output=value)
+    record = through_a_line(codec.entering(node, 1, AT, None))
+    assert repr(record["node"]["output"]) == repr(read)
+
+
+def test_a_record_shares_nothing_with_what_it_was_made_of() -> None:
+    value = {"b": [1, {"c": 2.5}], "a": None}
+    record = codec.encode(codec.describing(value, 1)).record["set"]
+    assert repr(record) == repr({"a": None, "b": [1, {"c": 2.5}]})  # sorted, as it will be read
+    value["b"].append(3)
+    value["b"][1]["c"] = 0
+    assert record == {"a": None, "b": [1, {"c": 2.5}]}
+
+
 def test_every_changed_or_missing_byte_is_noticed() -> None:
     line = codec.encode(codec.opening(Turn("t1", subject="é"), "main", 3)).line[:-1]
     assert codec.decode(line)["seq"] == 3
@@ -137,6 +186,10 @@ def _with_version(record: codec.Record, version: int) -> bytes:
         ({("a", "b"): 1}, "keys must be"),
         ({1: "a", "1": "b"}, "not supported between"),
         pytest.param(10**5000, "limit", id="huge"),
+        (datetime(2026, 11, 29, tzinfo=UTC), "datetime is not JSON"),
+        (UUID(int=7), "UUID is not JSON"),
+        (Colour.RED, "Colour is not JSON"),
+        (Point(1, 2), "Point is not JSON"),
     ],
 )
 def test_the_error_names_the_member_and_the_reason(value: object, reason: str) -> None:
