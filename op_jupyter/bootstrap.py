@@ -6,7 +6,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from op_jupyter.config.settings import ALLOW_EVERYTHING_ENV, Settings, load_sett
 from op_jupyter.core.recording import Folders
 from op_jupyter.core.redact import Redacts
 from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import ConfigurationError

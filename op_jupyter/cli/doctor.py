@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from op_jupyter.bootstrap import default_service
@@ -11,6 +10,7 @@ from op_jupyter.cli.environment import Check, environment
 from op_jupyter.cli.exit_codes import ExitCode
 from op_jupyter.cli.output import print_json
 from op_jupyter.cli.usage import BadCommandLine
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.service import ALL, Service
 from op_jupyter.errors import ConfigurationError, StoreError, UnknownSession
 from op_jupyter.store.doctor import Examined, Finding, examined_text

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from jupyter_core.paths import jupyter_path
 from op_jupyter import __version__, bootstrap
 from op_jupyter.cli.kernelspec import NAME as KERNEL
 from op_jupyter.config.settings import Settings
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import OpenProgramError
 from op_jupyter.providers import claude_program
 from op_jupyter.providers.catalog import CLAUDE_CODE, LOCAL

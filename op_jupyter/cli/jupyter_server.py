@@ -12,12 +12,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 
 App: TypeAlias = Literal["lab", "notebook"]

@@ -7,12 +7,12 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
 import op_jupyter
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.store.whole_file import write_whole
 

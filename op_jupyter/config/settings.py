@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, Final
 
 import platformdirs
 
 from op_jupyter.core.prices import Price
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.catalog import BUILT_IN
 from op_jupyter.providers.endpoints import Endpoint, parse_endpoint

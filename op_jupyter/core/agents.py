@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from op_jupyter.core.nodes import Node, NodeStatus
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.turn import Outcome
+from op_jupyter.core.values import dataclass
 
 AgentState: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted"]
 

@@ -6,13 +6,14 @@ An attempt is a turn of the graph, and a message is a node of it; nothing here i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.backups import steps_from_json
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.core.updates import bounded
+from op_jupyter.core.values import dataclass
 
 AttemptStatus: TypeAlias = Literal[
     "pending", "running", "waiting_user", "completed", "failed", "cancelled", "interrupted"

@@ -9,8 +9,9 @@ last of them left, and nobody else changed it in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
+
+from op_jupyter.core.values import dataclass
 
 StateKind: TypeAlias = Literal["absent", "file", "link", "folder", "other"]
 _KINDS: Final = frozenset(get_args(StateKind))

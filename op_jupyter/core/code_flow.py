@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, product
 from math import prod
 from typing import Final, TypeAlias
 
 from op_jupyter.core.code_names import Names, canonical
 from op_jupyter.core.danger_tables import TELLING
+from op_jupyter.core.values import dataclass
 
 _MOST_MEANINGS: Final = 8
 _MOST_WORLDS: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from op_jupyter.core.code_texts import (
@@ -17,6 +17,7 @@ from op_jupyter.core.code_texts import (
     percent_formatted,
     sliced,
 )
+from op_jupyter.core.values import dataclass
 
 
 def canonical(dotted: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.nodes import Node, Turn
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import UsageError
 
 HEADINGS: Final = (

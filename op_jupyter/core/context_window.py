@@ -7,7 +7,7 @@ is a pure function, and doing it twice changes nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from op_jupyter.core.keys import canonical_json
@@ -24,6 +24,7 @@ from op_jupyter.core.messages import (
     request_to_json,
 )
 from op_jupyter.core.updates import bounded, kept_places
+from op_jupyter.core.values import dataclass
 
 PRUNE_OVER_CHARS: Final = 8_192
 PRUNE_HEAD_CHARS: Final = 4_096

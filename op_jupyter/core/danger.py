@@ -11,7 +11,6 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from op_jupyter.core import danger_tables as tables
@@ -41,6 +40,7 @@ from op_jupyter.core.shell_words import (
     read_command,
     together,
 )
+from op_jupyter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from op_jupyter.core.updates import Envelope
+from op_jupyter.core.values import dataclass
 
 RESULT_CHARS = 2_000
 

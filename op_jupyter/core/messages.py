@@ -7,10 +7,11 @@ assistant message goes back to the service unchanged (thinking signatures includ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.keys import Json
+from op_jupyter.core.values import dataclass
 
 MessageRole: TypeAlias = Literal["user", "assistant"]
 StopReason: TypeAlias = Literal[

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import InvalidSessionId
 
 NodeRole: TypeAlias = Literal["user", "llm", "code"]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import PurePath, PurePosixPath
 from typing import Final
+
+from op_jupyter.core.values import dataclass
 
 
 class Tier(IntEnum):

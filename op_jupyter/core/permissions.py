@@ -14,13 +14,14 @@ The order of `decide` (first that applies wins):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.danger import CodeReading, read_code
 from op_jupyter.core.paths import PathUse, Places, Tier, may_hold_secrets, tier_of
 from op_jupyter.core.rules import Rule, exact_pattern, folder_pattern
+from op_jupyter.core.values import dataclass
 
 Effect: TypeAlias = Literal["read", "write", "execute", "network", "control"]
 PermissionMode: TypeAlias = Literal["read_only", "accept_edits", "auto"]

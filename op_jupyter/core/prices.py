@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from op_jupyter.core.messages import Usage
 from op_jupyter.core.nodes import Node
+from op_jupyter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

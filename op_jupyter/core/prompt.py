@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any, Final
@@ -42,6 +42,7 @@ from op_jupyter.core.messages import (
 )
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.turn import MODEL_STATE
+from op_jupyter.core.values import dataclass
 
 SYSTEM_PROMPT: Final = (
     "You work inside a person's Python program, usually a Jupyter notebook. "

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.keys import Json
+from op_jupyter.core.values import dataclass
 from op_jupyter.core.visible import visible
 
 QuestionKind: TypeAlias = Literal["ask", "confirm", "form"]

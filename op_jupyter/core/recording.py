@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Any, Final, get_args
 
@@ -35,6 +35,7 @@ from op_jupyter.core.messages import (
     block_from_json,
 )
 from op_jupyter.core.permissions import Answer
+from op_jupyter.core.values import dataclass
 
 MACHINE_SECTIONS: Final = frozenset(
     {"workspace", "notebook", "kernel", "agents_md", "skills", "sandbox"}

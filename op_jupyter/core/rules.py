@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Literal, TypeAlias
 
 from op_jupyter.core.globs import glob
 from op_jupyter.core.paths import Places
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import InvalidRule
 
 RuleKind: TypeAlias = Literal["allow", "deny"]

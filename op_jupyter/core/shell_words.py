@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, dropwhile, islice, pairwise
 from typing import Final, TypeAlias
 
@@ -25,6 +24,7 @@ from op_jupyter.core.shell_programs import (
     git_command,
     has_flag,
 )
+from op_jupyter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

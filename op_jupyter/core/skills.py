@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from op_jupyter.core.values import dataclass
 
 CATALOG_CHARS: Final = 8_000
 SKILL_TOKENS: Final = 8_000

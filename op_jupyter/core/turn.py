@@ -5,11 +5,12 @@ Every transition lives in this file.  Phases are for the user interface, never a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 from op_jupyter.core.messages import Usage
+from op_jupyter.core.values import dataclass
 
 
 class Phase(Enum):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 
 from op_jupyter.core.nodes import Node
+from op_jupyter.core.values import dataclass
 
 VERSION: Final = 1
 RING_SIZE: Final = 512

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +29,7 @@ from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import Update, clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context
 from op_jupyter.engine.asking import HeadlessAsker
 from op_jupyter.engine.context import Place

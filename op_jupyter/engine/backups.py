@@ -8,13 +8,14 @@ enough.  The node of the call tells what it was, and at its end what became of i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from op_jupyter.core.backups import ABSENT, FileState, Step, steps_to_json
 from op_jupyter.core.keys import canonical_json
 from op_jupyter.core.permissions import GateCall
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.recorder import Recorder
 from op_jupyter.tools.backup_files import (
     WORKSPACE_BYTES,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from op_jupyter.core.agents import AGENT_TOOLS
 from op_jupyter.core.prompt import FrameView
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context, hooks
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.live import LiveTurn

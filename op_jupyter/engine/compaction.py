@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter.core.compaction import (
@@ -29,6 +29,7 @@ from op_jupyter.core.messages import ResponseDone, TextBlock, Usage
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import CallInput
 from op_jupyter.core.turn import Phase
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.requests import Asked, Prepared, begin_call, prepare
 from op_jupyter.engine.retry import last_error
 from op_jupyter.engine.tool_call import TurnEnd

@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token, copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from op_jupyter.core.prompt import FrameView
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import UsageError
 from op_jupyter.store.base import Store
 from op_jupyter.tools.base import MainThread

@@ -12,8 +12,10 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Self
+
+from op_jupyter.core.values import dataclass
 
 log = logging.getLogger(__name__)
 

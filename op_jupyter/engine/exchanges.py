@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.messages import Continuation, ResponseDone, ToolUseBlock
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import result_block
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context
 from op_jupyter.engine.own_tools import ProviderTool
 from op_jupyter.providers.base import CONVERSATION, Conversations, SessionProvider

@@ -11,10 +11,10 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from op_jupyter.core.messages import TextBlock
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import loop
 from op_jupyter.errors import UsageError
 from op_jupyter.tools.threads import in_thread

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from op_jupyter.core.permissions import (
 )
 from op_jupyter.core.rules import Rule, parse_rule
 from op_jupyter.core.turn import ToolState
+from op_jupyter.core.values import dataclass
 from op_jupyter.tools.base import Tool
 from op_jupyter.tools.gate import gate_call, places_of, under_real_names
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase, may_follow
 from op_jupyter.core.updates import Update
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.recorder import Recorder
 
 if TYPE_CHECKING:

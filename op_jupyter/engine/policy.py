@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from op_jupyter.core.agents import at_most
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.rules import Rule, parse_rule
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.gate import rules_of
 
 if TYPE_CHECKING:

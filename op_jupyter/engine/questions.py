@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeVar, overload
 
 from op_jupyter.core.keys import Json
@@ -28,6 +28,7 @@ from op_jupyter.core.questions import (
     read_form,
 )
 from op_jupyter.core.updates import clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context, hooks, loop
 from op_jupyter.engine.asking import NOBODY, Asker, called
 from op_jupyter.engine.calls import Call, open_call, was_cancelled

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from op_jupyter.core.horizon import last_seq_of, moved
 from op_jupyter.core.messages import ImageBlock, TextBlock
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
 from op_jupyter.core.updates import Update, node_view
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.cleaning import Cleaner
 from op_jupyter.engine.publisher import Publisher
 from op_jupyter.errors import StoreError

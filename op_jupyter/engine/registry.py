@@ -12,9 +12,9 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import hooks
 from op_jupyter.engine.event_bus import EventBus
 from op_jupyter.engine.session import AgentSession

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +39,7 @@ from op_jupyter.core.prompt import (
     render_messages,
 )
 from op_jupyter.core.updates import bounded
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 from op_jupyter.providers.base import CONVERSATION
 from op_jupyter.store.base import Ended

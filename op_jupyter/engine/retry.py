@@ -15,9 +15,9 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError, ProviderError, ProviderTimeout, RetriesExhausted
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -30,6 +29,7 @@ from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import PermissionAnswer, PermissionRequest
 from op_jupyter.core.turn import Outcome, Phase
 from op_jupyter.core.updates import Envelope, clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.outcomes import stored_outcome
 from op_jupyter.engine.session import AgentSession

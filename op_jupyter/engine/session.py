@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from op_jupyter.core.rules import Rule
 from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import MAX_MODEL_CALLS, Outcome
 from op_jupyter.core.updates import Envelope, Snapshot, Update, clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context, loop
 from op_jupyter.engine.agents import Agent, Agents, Home
 from op_jupyter.engine.asking import Asker, HeadlessAsker

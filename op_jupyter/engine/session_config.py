@@ -7,12 +7,12 @@ program and no address, and asks for no permission.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from op_jupyter.core.agents import at_most
 from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.turn import MAX_MODEL_CALLS
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import UsageError
 
 _WIDENS: Final = frozenset({

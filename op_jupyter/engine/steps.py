@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, get_args
 
 from op_jupyter.core.agents import WAIT_AGENT, WAITS_IN_A_ROW
@@ -32,6 +32,7 @@ from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import CallInput, FrameView, current_world
 from op_jupyter.core.turn import DOOM_LOOP, NOT_EXECUTED, FailureCode, Phase
 from op_jupyter.core.updates import Update
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.compaction import make_room, overflowed
 from op_jupyter.engine.exchanges import begin_exchange, end_of

@@ -13,7 +13,7 @@ import contextvars
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from op_jupyter.core.nodes import Node, NodeStatus
 from op_jupyter.core.prompt import FrameView
 from op_jupyter.core.turn import FailureCode, ToolState
 from op_jupyter.core.updates import Update, bounded, clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.asking import Asker
 from op_jupyter.engine.context import Frame, executing
 from op_jupyter.engine.gate import Judged, Permit, ask_permission, judge

@@ -18,8 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from op_jupyter.core.values import dataclass
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan

@@ -11,12 +11,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CoroutineType, MethodType, TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import context
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.function import AgenticFunction, check_function, is_a, refuse_generator

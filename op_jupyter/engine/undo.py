@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from op_jupyter.core.diff import unified_diff
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.paths import PathUse
 from op_jupyter.core.permissions import GateCall, Verdict, build_request, decide
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.gate import confirmed, places_for, rules_of
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.engine.settling import settled

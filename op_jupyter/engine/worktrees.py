@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.permissions import GateCall, Verdict, build_request, decide
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.gate import confirmed, places_for, rules_of
 from op_jupyter.engine.live import LiveTurn
 from op_jupyter.errors import OpenProgramError, SessionActive, StoreError, UsageError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -18,6 +17,7 @@ from op_jupyter.core.permissions import PermissionMode
 from op_jupyter.core.skills import Skill, too_long
 from op_jupyter.core.turn import Outcome
 from op_jupyter.core.updates import clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.live import KEEP_HEAD
 from op_jupyter.engine.loop import run_sync
 from op_jupyter.engine.outcomes import stored_outcome

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from op_jupyter.core.values import dataclass
 
 Kind: TypeAlias = Literal["kernel", "terminal", "script"]
 

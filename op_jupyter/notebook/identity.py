@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.notebook.frontend import kernel_of
 
 SESSION_NAME_ENV: Final = "JPY_SESSION_NAME"

@@ -6,12 +6,12 @@ import argparse
 import keyword
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic_arguments import argument, magic_arguments
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from IPython.core.getipython import get_ipython
@@ -11,6 +11,7 @@ from IPython.core.getipython import get_ipython
 from op_jupyter.core.messages import Usage
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.turn import Outcome
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.errors import TurnCancelled, TurnFailed
 from op_jupyter.notebook.display import put, static

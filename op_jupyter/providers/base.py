@@ -7,11 +7,11 @@ between attempts and keeps no policy: that is the runtime's (see `engine.retry`)
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from op_jupyter.core.messages import ModelDelta, ModelRequest, ToolResultBlock, ToolSpec
 from op_jupyter.core.permissions import Effect
+from op_jupyter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

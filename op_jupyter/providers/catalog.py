@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.endpoints import Endpoint
 from op_jupyter.providers.profile import ANTHROPIC_URL, DEFAULT_MODEL, EndpointProfile

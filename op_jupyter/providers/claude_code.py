@@ -16,7 +16,6 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +37,7 @@ from op_jupyter.core.messages import (
     block_to_json,
 )
 from op_jupyter.core.redact import Redactor, secrets_of
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import (
     AuthenticationFailed,
     ConfigurationError,

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -27,6 +27,7 @@ from op_jupyter.core.messages import (
     ToolUseStarted,
     Usage,
 )
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import (
     ProtocolError,
     ProviderConnectionError,

@@ -14,10 +14,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, cast, get_args
 
 from op_jupyter.core.redact import is_secret_name
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.profile import AuthHeader, EndpointProfile
 

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from op_jupyter.core.messages import (
     TextDelta,
     Usage,
 )
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ProtocolError, ProviderConnectionError, ProviderTimeout
 from op_jupyter.providers.local_profile import prepare
 from op_jupyter.providers.profile import EndpointProfile

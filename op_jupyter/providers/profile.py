@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.providers.base import Capabilities
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeVar, cast, get_args
 
 from op_jupyter.core.messages import (
@@ -25,6 +25,7 @@ from op_jupyter.core.messages import (
     ToolUseStarted,
     Usage,
 )
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ProtocolError, Refused
 from op_jupyter.providers.request_body import parse_arguments
 

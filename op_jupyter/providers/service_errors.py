@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import (
     AuthenticationFailed,
     ContextOverflow,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.service import ALL, Service
 from op_jupyter.errors import UsageError
 from op_jupyter.store.base import SessionInfo

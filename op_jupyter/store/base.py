@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node, Turn, TurnStatus
+from op_jupyter.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

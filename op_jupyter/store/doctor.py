@@ -13,10 +13,10 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from op_jupyter.core.graph import unfinished
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import CorruptRecord, FormatTooNew, StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.disk import DiskSession, Outside, translated

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from op_jupyter.core.graph import MAIN, Dag
 from op_jupyter.core.nodes import Turn
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 from op_jupyter.store.codec import Record
 from op_jupyter.store.summary import meta_json

@@ -12,9 +12,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 
 _SETTINGS: Final = {

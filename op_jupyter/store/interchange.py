@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import check_session_id
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import (
     InvalidSessionId,
     OpenProgramError,

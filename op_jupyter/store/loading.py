@@ -10,11 +10,12 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import canonical_json
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import CorruptRecord, StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.codec import BadRecord, Record

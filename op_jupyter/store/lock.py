@@ -14,9 +14,10 @@ import socket
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import SessionLocked
 from op_jupyter.store.files import FileSystem, read_file
 

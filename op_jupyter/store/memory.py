@@ -10,12 +10,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from op_jupyter.core.graph import Dag, unfinished
 from op_jupyter.core.nodes import check_session_id
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.base import Clock, SessionInfo, StoreStatus

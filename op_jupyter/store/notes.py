@@ -9,10 +9,11 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError, UsageError
 from op_jupyter.store.files import FileSystem, read_file, remove
 from op_jupyter.store.session import timestamp

@@ -10,9 +10,9 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 from op_jupyter.store.files import FileSystem, is_folder, new_tag, read_file
 

@@ -11,10 +11,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from op_jupyter.core.graph import Dag
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import GraphError, StoreError, UnknownSession
 from op_jupyter.store import codec
 from op_jupyter.store.codec import BadRecord

@@ -13,11 +13,11 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.core.visible import visible
 from op_jupyter.errors import StoreError, UsageError
 from op_jupyter.store.base import Clock

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +27,7 @@ from op_jupyter.core.search_text import (
     snippet,
 )
 from op_jupyter.core.updates import clip
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import StoreError
 from op_jupyter.store import codec
 from op_jupyter.store.base import SearchHit

@@ -15,10 +15,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from op_jupyter.core.nodes import check_session_id
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import InvalidSessionId, StoreError, UsageError
 from op_jupyter.store.disk import Outside
 from op_jupyter.store.files import DIR_MODE, new_tag

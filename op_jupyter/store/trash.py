@@ -16,10 +16,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from op_jupyter.core.nodes import check_session_id
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import InvalidSessionId, StoreError
 from op_jupyter.store.base import Clock, SessionInfo
 from op_jupyter.store.files import FileSystem, read_file

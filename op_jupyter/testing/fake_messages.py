@@ -26,12 +26,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
 from aiohttp import web
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.testing.message_rules import API_KEY, PromptCache, ServiceRules, violation
 from op_jupyter.testing.message_stream import (
     HTML_PAGE,

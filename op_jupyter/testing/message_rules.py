@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.testing.message_stream import estimate_tokens, sign, text, tokens_of
 
 API_KEY: Final = "sk-ant-test-key-0123456789"

@@ -6,8 +6,10 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
+
+from op_jupyter.core.values import dataclass
 
 Fault: TypeAlias = Literal[
     "",

@@ -17,11 +17,12 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from op_jupyter.core.values import dataclass
 
 if TYPE_CHECKING:
     from op_jupyter.engine.context import SessionHandle

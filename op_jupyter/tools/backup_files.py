@@ -13,12 +13,13 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
 from op_jupyter.core.backups import ABSENT, FileState
 from op_jupyter.core.paths import looks_like_credentials, may_hold_secrets
+from op_jupyter.core.values import dataclass
 from op_jupyter.tools.disk import NOISE, ToolFailure, open_folder, open_to_read, put_file
 
 FILE_BYTES: Final = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ tells about the call (`Tool.effect`, `Tool.describe`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,6 +15,7 @@ from op_jupyter.core.code_flow import Known
 from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect
 from op_jupyter.core.turn import ToolState
+from op_jupyter.core.values import dataclass
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ JupyterLab has installed its grammars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jsonschema_rs
 
 from op_jupyter.core.keys import nests_deeper
+from op_jupyter.core.values import dataclass
 
 STEPS: Final = 100_000
 """Most steps back that a pattern may take for one text; some milliseconds."""

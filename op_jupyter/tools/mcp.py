@@ -13,12 +13,13 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from op_jupyter.core.messages import ImageBlock, TextBlock, ToolSpec
 from op_jupyter.core.permissions import Effect
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import ConfigurationError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 

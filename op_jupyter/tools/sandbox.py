@@ -11,10 +11,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from op_jupyter.core.values import dataclass
 
 NO_SANDBOX: Final = "none: code runs with your rights"
 _TRY_SECONDS: Final = 5.0

@@ -11,7 +11,6 @@ import json
 import re
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, get_args, get_origin
 
@@ -21,6 +20,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from op_jupyter.core.messages import ToolSpec
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import InvalidArguments, ToolDefinitionError
 from op_jupyter.tools.summaries import brief_value
 

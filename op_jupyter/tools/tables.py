@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from op_jupyter.core.values import dataclass
 
 HEAD_ROWS: Final = 5
 LISTED_COLUMNS: Final = 30

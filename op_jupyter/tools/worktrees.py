@@ -12,10 +12,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import SessionStateError, UsageError
 
 BRANCHES: Final = "openprogram/"

@@ -7,9 +7,10 @@ messages: the first pieces go at once, then 24 pieces or a second's worth togeth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.views.model import as_lines
 
 INTERVAL: Final = 0.05

@@ -11,8 +11,10 @@ What code calls under one name (a loop) shares the first call's row as ×N.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
+
+from op_jupyter.core.values import dataclass
 
 # What a folded row shows is the most urgent status of its members.
 _URGENCY: Final = (

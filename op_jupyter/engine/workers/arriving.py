@@ -10,10 +10,10 @@ import asyncio
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final
 
 from op_jupyter.core.nodes import Node
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.context import Frame
 from op_jupyter.engine.invocation import Invocation
 from op_jupyter.engine.recorder import Part, Recorder

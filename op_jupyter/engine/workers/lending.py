@@ -11,9 +11,9 @@ import asyncio
 import os
 import pickle
 import threading
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine import hooks, loop
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.engine.workers.line import Line

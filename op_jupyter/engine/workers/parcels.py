@@ -12,7 +12,7 @@ import hashlib
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from op_jupyter.core.graph import Dag
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView, remember_history
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.function import AgenticFunction
 from op_jupyter.engine.policy import Policy
 from op_jupyter.engine.runtime import Reply

@@ -17,10 +17,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final, ParamSpec, TypeVar
 
+from op_jupyter.core.values import dataclass
 from op_jupyter.engine.retry import is_whole
 from op_jupyter.engine.workers.parcels import pack
 from op_jupyter.errors import UsageError, WorkerLost

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol, TypeAlias
 
 from op_jupyter.core.compaction import bare_call
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import Node
+from op_jupyter.core.values import dataclass
 from op_jupyter.errors import UnknownNode
 from op_jupyter.notebook.notebook import Notebook
 from op_jupyter.notebook.parsing import Flag, arguments
