@@ -12,7 +12,6 @@ One switch is the environment's alone: ``OPENPROGRAM_ALLOW_EVERYTHING=1``, for C
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields
 from pathlib import Path
@@ -232,9 +231,15 @@ def _seconds(name: str, value: Any, origin: str) -> str:
     return str(value)
 
 
+def _parse(text: str) -> dict[str, Any]:
+    import tomllib  # on first use: most people have no such file, and loading should be quick
+
+    return tomllib.loads(text)
+
+
 def _read_file(path: Path, *, wanted: bool) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
+        data = _parse(path.read_text(encoding="utf-8-sig"))  # Notepad writes a mark
     except FileNotFoundError:
         if wanted:
             raise ConfigurationError(
@@ -242,7 +247,7 @@ def _read_file(path: Path, *, wanted: bool) -> dict[str, Any]:
                 f"empty), or unset {CONFIG_ENV}"
             ) from None
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"the settings file {path} cannot be read: {error}") from error
     if unknown := sorted(set(data) - set(ENVIRONMENT) - _TABLES):
         raise ConfigurationError(

@@ -33,7 +33,6 @@ from op_jupyter.core.values import dataclass
 from op_jupyter.engine import loop, registry
 from op_jupyter.engine.outcomes import stored_outcome
 from op_jupyter.engine.session import AgentSession
-from op_jupyter.engine.upkeep import Upkeep
 from op_jupyter.errors import (
     Busy,
     EmptyInput,
@@ -44,7 +43,6 @@ from op_jupyter.errors import (
     UsageError,
 )
 from op_jupyter.store.base import OpenSession, SearchHit, SessionInfo, Store
-from op_jupyter.store.interchange import Imported, copy_session, import_path
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.store.summary import session_named, unknown_session
 
@@ -59,8 +57,11 @@ _LIVE: Final[Mapping[Phase, AttemptStatus]] = {
     Phase.WAITING_PERMISSION: "waiting_user",
 }
 
+# What is rarely asked for is imported then: a notebook makes a service when it is loaded.
 if TYPE_CHECKING:
     from op_jupyter.engine.attempt_host import AttemptHost
+    from op_jupyter.engine.upkeep import Upkeep
+    from op_jupyter.store.interchange import Imported
 
 
 class Exporter(Protocol):
@@ -272,6 +273,8 @@ class Service:
         Raises:
             UsageError, StoreError: see `store.interchange.import_path`; nothing was stored.
         """
+        from op_jupyter.store.interchange import import_path
+
         done = import_path(self.store, path, session_id)
         self._tell_created(done.session_id, self.get_session(done.session_id).title)
         return done
@@ -285,6 +288,8 @@ class Service:
             UnknownSession, StoreError: it is not there, or cannot be read.
             UsageError: *fork_id* is taken.
         """
+        from op_jupyter.store.interchange import copy_session
+
         self._check_known(session_id)
         fork = copy_session(self.store, session_id, fork_id).session_id
         self._tell_created(fork, self.get_session(fork).title)
@@ -505,6 +510,8 @@ class Service:
         Raises:
             UsageError: the sessions are kept in memory.
         """
+        from op_jupyter.engine.upkeep import Upkeep
+
         if not isinstance(self.store, SessionStore):
             raise UsageError("these sessions are kept in memory, not on disk")
         return Upkeep(self.store)

@@ -27,10 +27,10 @@ from op_jupyter.engine.asking import Check
 from op_jupyter.engine.loop import run_sync, submit
 from op_jupyter.engine.session import AgentSession
 from op_jupyter.notebook.frontend import FrontEnd
-from op_jupyter.notebook.node_actions import NodeActions
 from op_jupyter.views.model import State, TurnModel
 
 if TYPE_CHECKING:
+    from op_jupyter.notebook.node_actions import NodeActions
     from op_jupyter.views.agent_view import AgentView
     from op_jupyter.views.question_view import QuestionView
 
@@ -269,6 +269,8 @@ class LiveDisplay:
         *alone*: no cell waits for it, so that what stays can only take the view's own place.
         *prices*: as in the settings, by model.
         """
+        from op_jupyter.notebook.node_actions import NodeActions
+
         self._alone = alone
         self._actions = NodeActions(session)
         self._view = _new_view(
@@ -356,6 +358,8 @@ class CallCard:
         if self._view is not None:
             self._handle.display(self._view)
             return
+        from op_jupyter.notebook.node_actions import NodeActions
+
         actions = NodeActions(self._session, turn_id=request.turn_id)
         self._at_cell_end(actions)
         view = self._view = _new_view(self._session, actions, turn_id=request.turn_id)

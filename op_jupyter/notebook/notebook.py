@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from op_jupyter import bootstrap
 from op_jupyter.core.nodes import check_session_id
@@ -32,13 +32,15 @@ from op_jupyter.notebook.frontend import FrontEnd, detect, kernel_of
 from op_jupyter.notebook.identity import kernel_id, notebook_id
 from op_jupyter.notebook.main_thread import LentThread
 from op_jupyter.notebook.models import MakeRuntime, Service, Services, configured_runtime
-from op_jupyter.notebook.node_actions import NodeActions
 from op_jupyter.notebook.notices import Notices
 from op_jupyter.notebook.questions import Answers, NotebookQuestions
 from op_jupyter.store.base import SessionInfo, Store
 from op_jupyter.store.summary import unknown_session
 from op_jupyter.tools.skills import SkillFolders
 from op_jupyter.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from op_jupyter.notebook.node_actions import NodeActions
 
 _LISTED: Final = 200
 _RUNS_AT_ONCE: Final = 100

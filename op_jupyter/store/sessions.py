@@ -8,12 +8,11 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from op_jupyter.core.graph import Dag
 from op_jupyter.core.nodes import check_session_id
 from op_jupyter.errors import SessionLocked, StoreError, UnknownSession
-from op_jupyter.store import sync
 from op_jupyter.store.base import Clock, OpenSession, SessionInfo
 from op_jupyter.store.disk import (
     DiskSession,
@@ -23,13 +22,10 @@ from op_jupyter.store.disk import (
     translated,
     writer_lock,
 )
-from op_jupyter.store.doctor import Doctor
 from op_jupyter.store.files import FileSystem, disk_usage, is_folder, new_tag, read_file
 from op_jupyter.store.git import Repository
 from op_jupyter.store.loading import Folder, corrupt, load, load_node
 from op_jupyter.store.lock import Holder, locked, this_process
-from op_jupyter.store.pulling import Joining, take_new
-from op_jupyter.store.remotes import open_remote
 from op_jupyter.store.session import timestamp
 from op_jupyter.store.summary import (
     META,
@@ -40,8 +36,13 @@ from op_jupyter.store.summary import (
     summarise,
     unknown_session,
 )
-from op_jupyter.store.sync import Incoming, Synced
 from op_jupyter.store.trash import MAX_META_BYTES, Trash, Trashed
+
+# What mends sessions and carries them elsewhere is imported on first use: a notebook that only
+# opens one should load quickly.
+if TYPE_CHECKING:
+    from op_jupyter.store.doctor import Doctor
+    from op_jupyter.store.sync import Incoming, Synced
 
 HOME_VARIABLE: Final = "OPENPROGRAM_HOME"
 KERNEL_VARIABLE: Final = "OPENPROGRAM_KERNEL_ID"
@@ -207,6 +208,8 @@ class SessionStore:
         check_session_id(session_id)
         if not self._is_stored(session_id):
             raise self._unknown(session_id)
+        from op_jupyter.store.doctor import Doctor
+
         return Doctor(self._folder(session_id), session_id, self._outside)
 
     # -- other repositories
@@ -220,6 +223,9 @@ class SessionStore:
             UsageError: *remote* is neither.
             StoreError: it cannot be reached or refuses, or there is no git executable.
         """
+        from op_jupyter.store import sync
+        from op_jupyter.store.remotes import open_remote
+
         check_session_id(session_id)
         if not self._is_stored(session_id):
             raise self._unknown(session_id)
@@ -235,7 +241,7 @@ class SessionStore:
             notes = [behind] if (behind := session.status.git_behind) else []
         with translated(remote):
             changes = sync.push(session_id, self._repository(session_id), other, self._incoming)
-        return Synced(session_id, changes, tuple(notes))
+        return sync.Synced(session_id, changes, tuple(notes))
 
     def pull(self, remote: str, session_id: str | None = None) -> Synced:
         """Pull a session from the git repository *remote* (a path or an ssh address).
@@ -249,6 +255,10 @@ class SessionStore:
             SessionLocked: there is something new, and the session is open for writing here.
             StoreError: it cannot be reached or does not fit; nothing was changed.
         """
+        from op_jupyter.store import sync
+        from op_jupyter.store.pulling import Joining, take_new
+        from op_jupyter.store.remotes import open_remote
+
         with translated(self._root), self._incoming() as arrived:
             other = open_remote(remote, self._outside.clock)
             pushed = sync.sessions_in(other)
@@ -256,7 +266,7 @@ class SessionStore:
                 found: str | None = session_id
                 here = self._repository_of(session_id)
                 if here and sync.has_all(here, sync.of_session(other.refs(), session_id)):
-                    return Synced(session_id, ())
+                    return sync.Synced(session_id, ())
                 arrived.fetch(other, session_id, here)
             else:
                 arrived.fetch(other, None)
@@ -277,10 +287,15 @@ class SessionStore:
         Raises:
             UsageError, StoreError: as for `pull`.
         """
+        from op_jupyter.store import sync
+        from op_jupyter.store.remotes import open_remote
+
         with translated(remote):
             return sync.sessions_in(open_remote(remote, self._outside.clock))
 
     def _incoming(self) -> Incoming:
+        from op_jupyter.store.sync import Incoming
+
         return Incoming(self._root, self._outside)
 
     def abandon(self) -> None:

@@ -160,13 +160,15 @@ shell.run_line_magic("load_ext", "op_jupyter")
 new = {name.split(".")[0] for name in set(sys.modules) - before}
 unwanted = {"anthropic", "git", "ipywidgets", "anywidget", "jupyterlab", "httpx",
             "pandas", "numpy", "matplotlib", "claude_agent_sdk", "xllamacpp", "jsonschema",
-            "jsonschema_rs"}
-commands = [name for name in sys.modules if name.startswith("op_jupyter.notebook.commands")]
-print(sorted(new & unwanted), commands, gc.isenabled())
+            "jsonschema_rs", "tomllib"}
+later = ("notebook.commands", "notebook.node_actions", "store.doctor", "store.interchange",
+         "store.remotes")
+names = [name for name in sys.modules if name.removeprefix("op_jupyter.").startswith(later)]
+print(sorted(new & unwanted), names, gc.isenabled())
 """
 
 
-def test_loading_imports_no_provider_no_git_no_widgets_and_no_command(tmp_path: Path) -> None:
+def test_loading_imports_only_what_every_notebook_needs(tmp_path: Path) -> None:
     env = {
         "HOME": str(tmp_path),
         "PATH": "",
