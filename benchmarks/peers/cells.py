@@ -26,12 +26,23 @@ class Cell:
 
     Attributes:
         first_ms: from the request to execute until the answer's first word was shown; None: never.
-        messages, bytes: of all outputs and comm messages.
+        sizes: of all outputs and comm messages, in bytes, by their type.
+        text: what was printed.
     """
 
     first_ms: float | None
-    messages: int
-    bytes: int
+    sizes: dict[str, list[int]]
+    text: str
+
+    @property
+    def messages(self) -> int:
+        """How many messages."""
+        return sum(map(len, self.sizes.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Of all messages."""
+        return sum(map(sum, self.sizes.values()))
 
 
 class _OneSpec(KernelSpecManager):
@@ -56,7 +67,8 @@ class Kernel:
         """Execute *code* and watch what comes."""
         began = time.perf_counter()
         first: float | None = None
-        messages = size = 0
+        sizes: dict[str, list[int]] = {}
+        printed: list[str] = []
         sent = self.client.execute(code, allow_stdin=True)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -69,13 +81,15 @@ class Kernel:
                     content["execution_state"] == "idle"
                     and message["parent_header"].get("msg_id") == sent
                 ):
-                    return Cell(first, messages, size)
+                    return Cell(first, sizes, "".join(printed))
                 continue
             if kind == "execute_input":
                 continue
             text = json.dumps(content, default=str, ensure_ascii=False)
-            messages += 1
-            size += len(text) + sum(len(b) for b in message.get("buffers", ()))
+            size = len(text) + sum(len(b) for b in message.get("buffers", ()))
+            sizes.setdefault(kind, []).append(size)
+            if kind == "stream":
+                printed.append(content["text"])
             if first is None and MARK in text:
                 first = (time.perf_counter() - began) * 1e3
         raise TimeoutError(code)
@@ -125,4 +139,27 @@ def measured(
         "first_ms": statistics.median(first for first in firsts if first is not None),
         "messages": statistics.median(cell.messages for cell in cells),
         "kb": statistics.median(cell.bytes for cell in cells) / 1024,
+        "messages_by": {kind: len(sizes) for kind, sizes in cells[-1].sizes.items()},
+        "kb_by": {kind: sum(sizes) / 1024 for kind, sizes in cells[-1].sizes.items()},
     }
+
+
+def load_profile(
+    python: Path, env: Mapping[str, str], folder: Path, sampling: Path, extension: str
+) -> dict[str, float]:
+    """Milliseconds of loading *extension* in a fresh kernel, by where they go.
+
+    Args:
+        sampling: the folder of `_sampling`.
+    """
+    looked = (
+        "with _sampling.ImportSampler() as _looked:\n"
+        f"    get_ipython().run_line_magic('load_ext', {extension!r})"
+    )
+    with kernel(python, env, folder) as running:
+        running.run(f"import json, sys; sys.path.insert(0, {str(sampling)!r}); import _sampling")
+        running.run(looked)
+        found: dict[str, float] = json.loads(
+            running.run("print(json.dumps(_looked.parts(1)))").text
+        )
+    return found

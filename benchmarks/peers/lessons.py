@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,30 +21,35 @@ from notebooks.harness import LESSONS, nbval  # noqa: E402
 LIMIT_SECONDS = 10.0
 
 
-def replayed() -> Iterator[tuple[str, float]]:
-    """Each lesson's name, and the seconds that it took.
+@contextmanager
+def copied() -> Iterator[list[Path]]:
+    """The lessons, in a folder where they may write."""
+    with tempfile.TemporaryDirectory(prefix="op-lessons-") as work:
+        folder = Path(work) / "notebooks"
+        shutil.copytree(LESSONS, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        yield sorted(folder.glob("*.ipynb"))
+
+
+def replayed(lesson: Path) -> float:
+    """The seconds that a copied lesson takes.
 
     Raises:
-        RuntimeError: a lesson did not show what is saved.
+        RuntimeError: it did not show what is saved.
     """
-    work = Path(tempfile.mkdtemp(prefix="op-lessons-"))
-    try:
-        folder = work / "notebooks"
-        shutil.copytree(LESSONS, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        for lesson in sorted(folder.glob("*.ipynb")):
-            began = time.perf_counter()
-            done = nbval(folder, work / "attempts.txt", lesson.name)
-            took = time.perf_counter() - began
-            if done.returncode:
-                raise RuntimeError(f"{lesson.name} failed:\n{done.stdout[-4_000:]}{done.stderr}")
-            yield lesson.stem, took
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    folder = lesson.parent
+    began = time.perf_counter()
+    done = nbval(folder, folder.parent / "attempts.txt", lesson.name)
+    took = time.perf_counter() - began
+    if done.returncode:
+        raise RuntimeError(f"{lesson.name} failed:\n{done.stdout[-4_000:]}{done.stderr}")
+    return took
 
 
 if __name__ == "__main__":
     slow = False
-    for name, seconds in replayed():
-        print(f"{name:24} {seconds:5.1f} s  (goal: {LIMIT_SECONDS:.0f} s)")
-        slow |= seconds > LIMIT_SECONDS
+    with copied() as those:
+        for lesson in those:
+            seconds = replayed(lesson)
+            print(f"{lesson.stem:24} {seconds:5.1f} s  (goal: {LIMIT_SECONDS:.0f} s)")
+            slow |= seconds > LIMIT_SECONDS
     sys.exit(slow)

@@ -7,6 +7,7 @@ parts can be compared with the whole; a profiler that is told of every call does
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 import threading
 import time
@@ -19,8 +20,9 @@ EVERY: Final = 0.0005
 """Seconds between two looks."""
 
 DISK: Final = "waiting for the disk"
-IDLE: Final = "waiting for the service, or for another thread"
+IDLE: Final = "waiting for the service, or for another thread or process"
 REST: Final = "Python's own library"
+IMPORTING: Final = "Python's import system: finding, reading and checking modules"
 
 _PACKAGES: Final = {
     "git": "GitPython",
@@ -37,11 +39,13 @@ _WAITING: Final = {
     ("selectors.py", "select"),
     ("thread.py", "_worker"),
     ("sync.py", "read"),  # httpcore's socket
+    ("connection.py", "_recv"),  # what another process says
+    ("pool.py", "_next"),  # a worker's thread, for work
 }
 
 
 class Sampler:
-    """Looks at all other threads as long as its block runs.
+    """Looks at all other threads as long as its block runs; what several blocks show adds up.
 
     Args:
         depth: how far the names of op_jupyter's own modules go: 1 is ``op_jupyter.store``, 2
@@ -52,12 +56,13 @@ class Sampler:
         self._depth = depth
         self._found: Counter[str] = Counter()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
         self._seconds = 0.0
         self._interval = sys.getswitchinterval()
 
     def __enter__(self) -> Sampler:
         sys.setswitchinterval(EVERY / 10)  # else a thread that computes is seen when it waits
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._look, daemon=True)
         self._began = time.perf_counter()
         self._thread.start()
         return self
@@ -68,7 +73,7 @@ class Sampler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._seconds = time.perf_counter() - self._began
+        self._seconds += time.perf_counter() - self._began
         self._stopped.set()
         self._thread.join()
         sys.setswitchinterval(self._interval)
@@ -76,7 +81,7 @@ class Sampler:
     def parts(self, calls: int) -> dict[str, float]:
         """Milliseconds of each of *calls* by where they went, the largest part first."""
         looks = self._found.total()
-        each = self._seconds * 1e3 / calls / looks
+        each = self._seconds * 1e3 / calls / max(looks, 1)
         return {where: count * each for where, count in self._found.most_common()}
 
     def _look(self) -> None:
@@ -111,6 +116,55 @@ class Sampler:
             last = len(parts) - parts[::-1].index("op_jupyter")
             return ".".join(("op_jupyter", *parts[last : last + self._depth]))
         return ""
+
+
+class ImportSampler(Sampler):
+    """Looks at the main thread alone, while it loads modules.
+
+    What a module's own code does is its package's; what the import system does is told apart from
+    that, and so are the classes and patterns that are made.
+    """
+
+    def _look(self) -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        while not self._stopped.wait(EVERY):
+            self._found[self._running(sys._current_frames()[main])] += 1
+
+    def _running(self, frame: FrameType) -> str:
+        outer: FrameType | None = frame
+        while outer is not None:
+            file = outer.f_code.co_filename
+            if file.startswith("<frozen importlib"):
+                return IMPORTING if outer is frame else REST
+            path = PurePath(file).with_suffix("")
+            if path.name in _MAKING or path.parent.name in _MAKING:
+                return _MAKING.get(path.name) or _MAKING[path.parent.name]
+            if "site-packages" in path.parts:
+                return path.parts[path.parts.index("site-packages") + 1]
+            if named := self._named(file):
+                return f"{named}, beyond that"
+            outer = outer.f_back
+        return REST
+
+
+_MAKING: Final = {
+    "dataclasses": "making dataclasses",
+    "enum": "making enumerations",
+    "re": "compiling patterns",
+    "typing": "Python's `typing`",
+}
+"""What statements of a module run that is loaded, by the module or package of Python's."""
+
+
+def disk_kilobytes(folder: str) -> dict[str, float]:
+    """What is in *folder* by its first two names, whole blocks and folders included, in KB."""
+    found: Counter[str] = Counter()
+    for place, _, files in os.walk(folder):
+        inside = PurePath(place).relative_to(folder).parts[:2]
+        for path in [place, *(os.path.join(place, file) for file in files)]:
+            found["/".join(inside) or "."] += os.lstat(path).st_blocks * 512
+    return {where: size / 1024 for where, size in found.most_common()}
 
 
 def larger(parts: dict[str, float], least: float = 0.02) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from _work import Texts, main, timed_nodes
@@ -21,14 +21,19 @@ def _lines(number: int) -> tuple[bytes, bytes]:
 
 def append(folder: str, nodes: int, seconds: float) -> dict[str, Any]:
     """Two lines a node into one file, each with an fsync."""
-    file = os.open(Path(folder) / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    return timed_nodes(writing(f"{folder}/raw"), nodes, seconds)
+
+
+def writing(path: str) -> Callable[[int], None]:
+    """What appends the two lines of a node to the file at *path*, each with an fsync."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(number: int) -> None:
         for line in _lines(number):
             os.write(file, line)
             os.fsync(file)
 
-    return timed_nodes(write, nodes, seconds)
+    return write
 
 
 def load(folder: str, nodes: int) -> dict[str, Any]:
