@@ -82,10 +82,10 @@ class AgenticFunction(Generic[P, R]):
             return value
 
     async def _call_async(self, args: Any, kwargs: Any) -> Any:
-        with Invocation(self, args, kwargs) as call:
+        with await Invocation.made(self, args, kwargs) as call:
             value = await cast("Awaitable[Any]", self.function(*call.args, **call.kwargs))
             self._check_over(value)
-            call.returned(value)
+            await call.has_returned(value)
             return value
 
     def _check_over(self, value: Any) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from inspect import BoundArguments, Signature
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from op_jupyter.core.keys import Json
 from op_jupyter.core.nodes import Node
 from op_jupyter.core.prompt import FrameView, call_line, frame_header
 from op_jupyter.core.updates import bounded, clip
-from op_jupyter.engine import context, hooks
+from op_jupyter.engine import context, hooks, loop
 from op_jupyter.engine.calls import (
     call_end,
     end_call,
@@ -35,6 +35,7 @@ from op_jupyter.errors import RecursionLimit, StoreError
 from op_jupyter.store.base import Fill
 from op_jupyter.store.interrupts import Uninterrupted
 from op_jupyter.tools.summaries import to_json_value
+from op_jupyter.tools.threads import looked_at
 from op_jupyter.tools.tracebacks import stored_message
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from op_jupyter.engine.runtime import Runtime
 
+T = TypeVar("T")
 Expose: TypeAlias = Literal["io", "llm", "full", "hidden"]
 
 TRACEBACK_CHARS: Final = 4_000
@@ -100,7 +102,8 @@ class Invocation:
         self._session = around or session_in_memory()
         self._check()
         clean = self._session.recorder.clean
-        self._arguments = clean(_shown(function, self._bound))
+        shown, self._stopped = _shown(function, self._bound)
+        self._arguments = clean(shown)
         self._line = clean(call_line(function.name, self._arguments))
         self._turn: LiveTurn | None = None
         self._frame: Frame | None = None
@@ -123,6 +126,7 @@ class Invocation:
         try:
             with Uninterrupted():
                 self._begin()
+            self._go_on()
             self._fill_runtime()
         except BaseException as error:
             self._end(error)
@@ -132,6 +136,15 @@ class Invocation:
     def returned(self, value: Any) -> None:
         """Take note of what the function returned."""
         self._output = to_json_value(value)
+
+    @classmethod
+    async def made(cls, function: Callee, args: Any, kwargs: Any) -> Self:
+        """The same for a coroutine: nobody else on the background loop has to wait meanwhile."""
+        return await _beside(lambda: cls(function, args, kwargs), args, kwargs)
+
+    async def has_returned(self, value: Any) -> None:
+        """`returned` for a coroutine."""
+        await _beside(lambda: self.returned(value), value)
 
     def __exit__(
         self,
@@ -144,7 +157,12 @@ class Invocation:
     # -- of a call that runs elsewhere (`engine.workers`)
 
     def travelling(self) -> tuple[tuple[Any, ...], dict[str, Any], Runtime | None]:
-        """The arguments without the runtime, and the runtime that the call would use here."""
+        """The arguments without the runtime, and the runtime that the call would use here.
+
+        Raises:
+            KeyboardInterrupt: it came while the arguments were looked at.
+        """
+        self._go_on()
         runtime = self._passed_runtime() or context.current_runtime()
         if self._function.takes_runtime:
             self._bound.arguments.pop("runtime", None)
@@ -171,6 +189,11 @@ class Invocation:
         self._end(error)
 
     # -- entry
+
+    def _go_on(self) -> None:
+        """Go no further if the stop button came while the arguments were looked at."""
+        if self._stopped is not None:
+            raise self._stopped
 
     def _check(self) -> None:
         refuse_when_cancelled(self._parent)
@@ -317,6 +340,15 @@ class Invocation:
         return self._told_elsewhere or error_told(error, self._session.recorder.clean)
 
 
+async def _beside(look: Callable[[], T], *values: Any) -> T:
+    """What *look* returns, which looks at *values*.
+
+    A loop of the program's own waits for that, as the program has it; the one that all sessions
+    share does not.
+    """
+    return await looked_at(look, *values) if loop.on_background_loop() else look()
+
+
 def error_told(error: BaseException, clean: Callable[[str], str]) -> Mapping[str, str]:
     """What is recorded of *error*; *clean* takes secrets out."""
     # Cleaned before it is cut, as the message is.
@@ -345,12 +377,22 @@ def _check_depth(function: Callee, parent: Frame | None) -> None:
         )
 
 
-def _shown(function: Callee, bound: BoundArguments) -> dict[str, Any]:
-    """The arguments as the model and the store see them: defaults filled in, no runtime."""
+def _shown(
+    function: Callee, bound: BoundArguments
+) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
+    """The arguments as the model and the store see them: defaults filled in, no runtime.
+
+    With them the interrupt that came meanwhile: code of theirs may run for long.
+    """
     whole = BoundArguments(bound.signature, dict(bound.arguments))
     whole.apply_defaults()
-    return {
-        name: to_json_value(value)
-        for name, value in whole.arguments.items()
-        if name not in ("self", "cls", "runtime")
-    }
+    shown: dict[str, Any] = {}
+    for name, value in whole.arguments.items():
+        if name in ("self", "cls", "runtime"):
+            continue
+        try:
+            shown[name] = to_json_value(value)
+        except KeyboardInterrupt as stop:
+            shown[name] = f"{type(value).__name__} (looking at it was interrupted)"
+            return shown, stop
+    return shown, None

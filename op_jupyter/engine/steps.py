@@ -45,6 +45,7 @@ from op_jupyter.engine.world_state import NOTHING, UnreadableSection
 from op_jupyter.errors import ProtocolError, ProviderError, StoreError
 from op_jupyter.store.base import Ended
 from op_jupyter.tools.base import MainThread, ToolOutput
+from op_jupyter.tools.threads import in_thread
 from op_jupyter.tools.toolset import Toolset
 
 if TYPE_CHECKING:
@@ -271,12 +272,13 @@ async def _model_step(
 
     What does not fit is made to fit by one compaction at most.
     """
+    world = await _world_now(plan)
     # A message of a sub-agent may stand between two steps of a conversation.
     predecessor = plan.session.dag.head if plan.spine else own or plan.predecessor
-    prepared = _prepare(plan, content, own)
+    prepared = _prepare(plan, content, own, world)
     summary = await _compact(plan, prepared, progress) if prepared.too_large else None
     if summary is not None:
-        predecessor, prepared = summary, _prepare(plan, content, summary)
+        predecessor, prepared = summary, _prepare(plan, content, summary, world)
     try:
         return await _ask(plan, prepared, predecessor, progress)
     except ProviderError as error:
@@ -285,11 +287,13 @@ async def _model_step(
         summary = await _compact(plan, prepared, progress, overflow=True)
         if summary is None:
             raise
-    return await _ask(plan, _prepare(plan, content, summary), summary, progress)
+    return await _ask(plan, _prepare(plan, content, summary, world), summary, progress)
 
 
-def _prepare(plan: Plan, content: tuple[Block, ...], own: str | None) -> Prepared:
-    return prepare(plan, CallInput(content, _changed_world(plan)), own)
+def _prepare(
+    plan: Plan, content: tuple[Block, ...], own: str | None, world: Mapping[str, str]
+) -> Prepared:
+    return prepare(plan, CallInput(content, _changed(plan, world)), own)
 
 
 async def _ask(
@@ -349,12 +353,16 @@ def _show_delta(plan: Plan, delta: ModelDelta) -> None:
         plan.on_stream(delta)
 
 
-def _changed_world(plan: Plan) -> dict[str, str]:
-    """The sections of the world state that the conversation does not know yet."""
+async def _world_now(plan: Plan) -> Mapping[str, str]:
+    """The sections of the world state, read in a thread: one may run code of variables.
+
+    Raises:
+        TurnEnd: one cannot be read.
+    """
     if plan.world is None:
         return {}
     try:
-        sections = plan.world()
+        return await in_thread(plan.world)
     except UnreadableSection as error:
         code = f"{error.section}_error"
         known_code = code if code in get_args(FailureCode) else "world_state_error"
@@ -363,6 +371,12 @@ def _changed_world(plan: Plan) -> dict[str, str]:
         raise TurnEnd(
             "failed", "world_state_error", f"the world state cannot be read: {error}"
         ) from error
+
+
+def _changed(plan: Plan, sections: Mapping[str, str]) -> dict[str, str]:
+    """Those of *sections* that the conversation does not know yet."""
+    if not sections:
+        return {}
     known = current_world(plan.session.dag, plan.session.dag.head if plan.spine else plan.base)
     now = {name: text or (NOTHING if known.get(name) else "") for name, text in sections.items()}
     return {name: text for name, text in now.items() if text and known.get(name) != text}

@@ -35,7 +35,9 @@ from op_jupyter.engine.results import accepted, bounded_content, text_output
 from op_jupyter.engine.trace import Span
 from op_jupyter.errors import SessionStateError, StoreError
 from op_jupyter.tools.base import MainThread, Tool, ToolContext, ToolOutput
+from op_jupyter.tools.threads import looked_at
 from op_jupyter.tools.toolset import Toolset
+from op_jupyter.tools.tracebacks import message_of
 
 if TYPE_CHECKING:
     from op_jupyter.engine.runtime import Runtime
@@ -359,7 +361,9 @@ def _in_spite(task: asyncio.Task[ToolOutput]) -> ToolOutput | None:
 
 async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
     try:
-        return accepted(await tool.run(arguments, context))
+        output = await tool.run(arguments, context)
+        value = output.value if isinstance(output, ToolOutput) else None
+        return await looked_at(lambda: accepted(output), value)
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 -- foreign code; whatever it raises is the model's to read
@@ -367,7 +371,7 @@ async def _guarded(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {message_of(error)}"
 
 
 def _tool_frame(call: _Call) -> Frame:

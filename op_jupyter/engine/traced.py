@@ -210,10 +210,10 @@ def _async(step: Step) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
         if not _recorded():
             return await function(*args, **kwargs)
-        with StepInvocation(step, args, kwargs) as entered:
+        with await StepInvocation.made(step, args, kwargs) as entered:
             value = await function(*args, **kwargs)
             refuse_generator(step.name, value)
-            entered.returned(value)
+            await entered.has_returned(value)
             return value
 
     return call

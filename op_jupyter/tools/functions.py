@@ -13,7 +13,7 @@ from op_jupyter.core.permissions import Effect
 from op_jupyter.errors import InvalidArguments, ToolDefinitionError
 from op_jupyter.tools.base import CallDescription, Tool, ToolContext, ToolOutput
 from op_jupyter.tools.summaries import content_of, to_json_value
-from op_jupyter.tools.threads import in_thread
+from op_jupyter.tools.threads import in_thread, looked_at
 from op_jupyter.tools.tracebacks import message_of, short_traceback
 
 if TYPE_CHECKING:
@@ -72,9 +72,11 @@ class FunctionTool:
         """Call the function; what it raises is the result, with the lines that led there."""
         keywords = self._keywords(arguments)
         try:
-            return _output(await self._value(keywords))
+            value = await self._value(keywords)
+            return await looked_at(lambda: _output(value), value)
         except Exception as error:  # noqa: BLE001 -- foreign code; the model reads what it raised
-            return ToolOutput((TextBlock(short_traceback(error)),), "failed")
+            told = await _told(error)
+            return ToolOutput((TextBlock(told),), "failed")
         except (SystemExit, KeyboardInterrupt) as error:  # would end the background loop
             return ToolOutput(
                 (TextBlock(f"{type(error).__name__}: {message_of(error)}"),), "failed"
@@ -147,6 +149,11 @@ def as_tool(item: Any, *, trusted: bool = False) -> Tool:
     raise ToolDefinitionError(
         f"{item!r:.80} is no tool: pass a function, an agentic function or a tool object"
     )
+
+
+async def _told(error: Exception) -> str:
+    """The error with its lines; the text of it may be code of its own."""
+    return await in_thread(lambda: short_traceback(error))
 
 
 def _output(value: Any) -> ToolOutput:

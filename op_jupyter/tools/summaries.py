@@ -37,6 +37,8 @@ DESCRIBED_CHARS: Final = 4_000
 BRIEF_CHARS: Final = 120
 DEEPEST: Final = 12
 LONGEST_TEXT: Final = 1_000_000
+AT_ONCE: Final = 500
+"""Members of a value, with those inside of them, that are looked at without a thread."""
 
 # Never from the middle of white space: of a lot of it, every rest would be tried.
 _AT_ADDRESS: Final = re.compile(r"(?<!\s)\s+at 0x[0-9a-fA-F]+")
@@ -101,6 +103,25 @@ def content_of(value: Any, limit: int = JSON_CHARS) -> tuple[TextBlock | ImageBl
     if _is_plain(value):
         return (TextBlock(json.dumps(to_json_value(value, limit), ensure_ascii=False)),)
     return (TextBlock(describe_value(value)),)
+
+
+def is_seen_at_once(value: Any) -> bool:
+    """Whether to look at *value* takes no time: it is small, and no code of its own runs."""
+    waiting, looked_at = [value], 0
+    while waiting:
+        item = waiting.pop()
+        looked_at += 1
+        if type(item) in _CONTAINERS:
+            if looked_at + len(waiting) + len(item) > AT_ONCE:
+                return False
+            waiting += [*item, *item.values()] if type(item) is dict else item
+        elif type(item) not in _ATOMS:
+            return False
+    return True
+
+
+_ATOMS: Final = frozenset({str, bytes, int, float, bool, type(None)})
+_CONTAINERS: Final = frozenset({list, tuple, dict})
 
 
 def _is_plain(value: Any) -> bool:

@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from op_jupyter.tools.summaries import is_seen_at_once
 from op_jupyter.tools.tracebacks import message_of
 
 T = TypeVar("T")
@@ -44,6 +45,15 @@ async def in_thread(function: Callable[[], T]) -> T:
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="op-tool", daemon=True).start()
     return await result
+
+
+async def looked_at(look: Callable[[], T], *values: Any) -> T:
+    """What *look* finds out about *values*: in a thread, unless that takes no time.
+
+    To look at a value may run code of its own, such as a ``__repr__`` that waits for a network,
+    which must not hold up the event loop.
+    """
+    return look() if all(map(is_seen_at_once, values)) else await in_thread(look)
 
 
 def _carried(error: BaseException) -> BaseException:

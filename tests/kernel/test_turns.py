@@ -283,6 +283,33 @@ def test_stop_in_a_plain_call_is_recorded_as_cancelled(
     assert statuses == "['cancelled']"
 
 
+def test_stop_while_a_value_is_looked_at(
+    notebook: Kernel, fake: FakeMessages, tmp_path: Path
+) -> None:
+    """Its ``__repr__`` runs in the cell's own thread for a call, and beside it for a turn."""
+    looked_at = tmp_path / "looked-at"
+    notebook.check(
+        "import pathlib, time\nfrom op_jupyter import agentic_function\n"
+        "class Slow:\n    def __repr__(self):\n"
+        f"        pathlib.Path({str(looked_at)!r}).touch()\n        time.sleep(600)\n"
+        "@agentic_function\ndef read(value):\n    'Read it.'\n"
+        "slow = Slow()"
+    )
+    cell = notebook.send("read(slow)", allow_stdin=True)
+    notebook.wait_for(looked_at.exists, "the look at the argument")
+    notebook.interrupt()
+    assert notebook.finish(cell).error == "KeyboardInterrupt"
+    nodes = "[(n.name, n.status) for n in op_jupyter.current_session().agent.dag]"
+    assert notebook.check(f"import op_jupyter\nprint({nodes})") == "[('read', 'cancelled')]"
+    looked_at.unlink()
+    cell = agent(notebook, "Hello")
+    notebook.wait_for(looked_at.exists, "the look at the variable")
+    stop(notebook, cell)
+    assert fake.requests == []
+    notebook.check("del slow")
+    next_turn_works(notebook, fake)
+
+
 # -- order
 
 
