@@ -283,6 +283,7 @@ def test_stop_in_a_plain_call_is_recorded_as_cancelled(
     assert statuses == "['cancelled']"
 
 
+@ONE_KERNEL
 def test_stop_while_a_value_is_looked_at(
     notebook: Kernel, fake: FakeMessages, tmp_path: Path
 ) -> None:
