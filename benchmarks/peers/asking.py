@@ -35,7 +35,7 @@ def surviving(what: str, tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 -- minutes have been measured; one row is lost
-        traceback.print_exc()
+        traceback.print_exc(limit=-3)
         last = (str(error).strip().splitlines() or [""])[-1]
         say(f"{what} failed; going on")
         tell(f"{type(error).__name__}: {last}"[:300])

@@ -15,8 +15,8 @@ machine does hits all alike.  Prints Markdown tables and, with ``--out docs``, w
 ``benchmarks-long.md`` and ``benchmarks-long.json``.
 
 What breaks down is a row that says so, and the rest goes on.  What is measured so far is in
-``benchmarks.part.json`` at any moment; `pages.py` makes a page of it.  Exits with 2 when something
-could not be measured, else with 1 when a goal of ours is missed by all rounds.
+``benchmarks.part.json`` beside them at any moment; `pages.py` makes a page of it.  Exits with 2
+when something could not be measured, else with 1 when a goal of ours is missed by all rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ from benchmarks.peers.asking import Asker, resumed, say, surviving  # noqa: E402
 from benchmarks.peers.contestants import BARE, OURS, SYSTEMS, SYSTEMS_ALL, System  # noqa: E402
 from benchmarks.peers.pages import Parts, Row, Run, Stored  # noqa: E402
 from benchmarks.peers.scenarios import Cause, Scenario  # noqa: E402
+from benchmarks.store import Result  # noqa: E402
 from op_jupyter.testing.fake_messages import FakeMessages, Reply, ServiceRules, text  # noqa: E402
 from op_jupyter.testing.message_stream import events as stream_events  # noqa: E402
 from tests.support.prepare import KERNELS, prepare_venv  # noqa: E402
@@ -219,7 +220,8 @@ class Measuring:
             for nodes in (100, 1_000, 5_000):
                 say(f"a graph of {nodes:,} nodes")
                 paint = Row(f"graph of {nodes:,} nodes in a browser: first paint", "ms")
-                frame = Row("… a frame when a node comes", "ms", limit=16)
+                title = f"a frame when a node comes to a graph of {nodes:,} nodes"
+                frame = Row(title, "ms", limit=16)
                 for _ in range(self._rounds):
                     measured = painted_ms(page, nodes)
                     paint.add(OURS.title, measured["paint_ms"])
@@ -306,12 +308,12 @@ class Measuring:
 
     # -- the store
 
-    def store(self, sizes: Sequence[int]) -> None:
-        """The store beside raw writes, at *sizes*."""
+    def store(self, results: Iterable[Result]) -> None:
+        """The store beside raw writes, as the *results* come."""
         say("the store beside raw writes")
         missed: list[tuple[Stored, Cause]] = []
         with surviving("the store beside raw writes", self._failure("the store")):
-            for result in beside_raw.measure(Path.cwd(), sizes, 3):
+            for result in results:
                 row = Stored(result.what, result.unit, result.median, result.interval, result.goal)
                 self.run.store.append(row)
                 self.keep()
@@ -425,7 +427,7 @@ def _measured(
     try:
         measure()
         if sizes:
-            measuring.store(sizes)
+            measuring.store(beside_raw.measure(Path.cwd(), sizes, 3))
     finally:
         run.about["load before and after"] += f", {os.getloadavg()[0]:.1f}"
         run.about["took"] = f"{(time.perf_counter() - began) / 60:.0f} min"

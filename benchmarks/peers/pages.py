@@ -296,7 +296,6 @@ def _profile(row: Row | Stored, title: str) -> str:
 
 _JUDGED: Final = """A goal is *met* when the median of the rounds is within it, *met by some rounds*
 when the median is not but the best of them is, and *missed* when none is."""
-
 _JUDGED_BY_INTERVAL: Final = """A goal of this table is *met* when the median is within it, *missed*
 when the whole 95 % interval of the median is beyond it, and *within noise* in between."""
 
@@ -315,9 +314,10 @@ Who is compared, and what is on disk when a call returns:
 
 {_systems()}
 
-No model is asked: a service on the same machine answers all systems alike, and at once where
-nothing else is said. A node is one model call or function call that is kept, with a question of
-about 1.5 KB and an answer of about 3.5 KB.
+No model is asked: a service on the same machine answers all systems alike, and at once; only the
+2,000 streamed tokens come one a millisecond. A node is a call of a model or a function, as it is
+kept: a question of about 1.5 KB and an answer of about 3.5 KB. A turn is what a person asks once,
+with the answer.
 
 {table(run.rows)}
 
@@ -398,7 +398,8 @@ def main(arguments: Sequence[str]) -> None:
     """Write the page of each file of numbers again."""
     for argument in arguments:
         path = Path(argument)
-        write(kept(path), path.parent, path.stem)
+        as_page = PAGES[path.name.partition(".")[0]]
+        path.with_suffix(".md").write_text(as_page(kept(path)), encoding="utf-8")
 
 
 if __name__ == "__main__":

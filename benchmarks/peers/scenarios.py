@@ -115,8 +115,8 @@ FRAME: Final = Cause(
     "the painting, which the browser does with the processor where there is no graphics card"
 )
 MESSAGES: Final = Cause(
-    "what is shown is renewed as often as the page may be told, for as long as the answer comes: "
-    "a service that takes longer for the same words causes more messages"
+    "text waits for more of it before the page is told, for two dozen pieces or a second; a "
+    "service that sends smaller pieces, or takes longer, causes more messages"
 )
 LESSON: Final = Cause(
     "pytest, a kernel and the extension start before the first cell, and every cell runs again"
@@ -166,7 +166,7 @@ def of_store(kind: str, nodes: int) -> Cause:
         case "search":
             return Cause(
                 "the index is asked, and before that compared with the journals; SQLite then "
-                "ranks every message that holds the words",
+                "ranks the messages that hold the words, or takes the newest of very many",
                 "profile_search",
                 {"nodes": long, "times": 20},
             )
@@ -210,7 +210,7 @@ def scenarios() -> list[Scenario]:
         ),
         Scenario(
             "slope",
-            "… 100 more turns against the 50 before: 1 is linear",
+            "… each of the last 100 turns against each of the 50 before",
             "×",
             "size",
             {"turns": [50, 100, 200]},
@@ -249,8 +249,8 @@ def scenarios() -> list[Scenario]:
             limit=1.5,
             cause=Cause(
                 "four workers share the processors with the process that stores what they send "
-                "home: where the time of the processors, below, is more than the calls' waiting "
-                "leaves free, the workers wait for a processor",
+                "home: what a call takes of the processors, below, comes on top of the time that "
+                "it waits, whenever all of them are busy",
                 "profile_fan_out",
                 {"calls": 200, "workers": 4, "seconds": 0.02},
             ),
@@ -296,7 +296,7 @@ def _append(nodes: int, *, seconds: float, most_rounds: int, judged: bool = True
         ),
         Scenario(
             f"growth-{nodes}",
-            f"… last tenth against first, {nodes:,} nodes",
+            "… last tenth against first",
             "×",
             "append",
             asked,

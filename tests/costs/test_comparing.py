@@ -38,6 +38,7 @@ class Asked(Asker):
         return {"ms": 100.0 if system is OURS else 10.0}
 
     def profile(self, cause: Cause) -> pages.Parts:
+        self.asked.append(cause.profiler)
         if "profile" in self._broken:
             raise RuntimeError("nobody looks")
         return {"opening it": {"op_jupyter.store": 90.0, "smaller parts": 10.0}}
@@ -134,6 +135,29 @@ def test_a_part_of_the_run_that_breaks_down_does_not_take_the_others_with_it(
     assert run.run.failures == ["graph: OSError: no display"]
     assert [row.title for row in run.run.rows] == ["a lesson"]
     assert run.run.failed
+
+
+def test_what_the_store_measured_before_it_broke_down_is_kept_and_explained(
+    tmp_path: Path, service: FakeMessages
+) -> None:
+    def results() -> Iterator[store.Result]:
+        yield store.Result("100 nodes: raw", "ms/node", [1.0])
+        yield store.Result("100 nodes: append", "×", [3.0, 3.1], 1.5, "append", 100)
+        yield store.Result("100 nodes: append, with commits", "×", [4.0], 2.5, "append", 100)
+        yield store.Result("100 nodes: a turn's commit", "ms", [5.0], 6.0, "commit", 100)
+        raise OSError("no space left")
+
+    run, asked, part = measuring(tmp_path, service, {})
+
+    run.store(results())
+
+    found = pages.kept(part)
+    assert [row.missed() for row in found.store] == [False, True, True, False]
+    assert asked.asked == ["profile_journal"]  # once for both
+    assert found.failures == ["the store: OSError: no space left"]
+    page = pages.page(found)
+    assert f"- 100 nodes: append: {scenarios.of_store('append', 100).reason}." in page
+    assert "“100 nodes: append” and “100 nodes: append, with commits”: Milliseconds" in page
 
 
 class Here(System):

@@ -5,7 +5,6 @@ Durability: every record is written and fsynced before the call returns; a commi
 
 from __future__ import annotations
 
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import bare
-from _sampling import Sampler, disk_kilobytes, larger
+from _sampling import Sampler, children_cpu_ms, disk_kilobytes, larger
 from _work import (
     MODEL,
     TURN,
@@ -394,22 +393,20 @@ def fan_out(folder: str, calls: int, workers: int, seconds: float) -> dict[str, 
 
 
 def profile_fan_out(folder: str, calls: int, workers: int, seconds: float) -> dict[str, Any]:
-    """Where the time of a call goes at home, and what it takes of the processors, workers' too.
-
-    The processes that have ended are counted, and those of the few calls before the others.
-    """
+    """Where the time of a call goes at home, and what it takes of the processors, workers' too."""
     sampler, cpu = Sampler(depth=2), {}
 
     @contextmanager
     def watched() -> Iterator[None]:
-        at = time.process_time()
+        home, children = time.process_time(), children_cpu_ms()
         with sampler:
             yield
-        cpu["op_jupyter, at home"] = (time.process_time() - at) * 1e3 / calls
+        cpu["the process at home, these looks included"] = (
+            (time.process_time() - home) * 1e3 / calls
+        )
+        cpu["the workers"] = (children_cpu_ms() - children) / calls
 
     _fanned_out(folder, calls, workers, seconds, watched)
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu["the workers, their start included"] = (spent.ru_utime + spent.ru_stime) * 1e3 / calls
     return {"at home, by the clock": larger(sampler.parts(calls)), "of the processors": cpu}
 
 
