@@ -297,7 +297,8 @@ def _profile(row: Row | Stored, title: str) -> str:
 _JUDGED: Final = """A goal is *met* when the median of the rounds is within it, *met by some rounds*
 when the median is not but the best of them is, and *missed* when none is."""
 _JUDGED_BY_INTERVAL: Final = """A goal of this table is *met* when the median is within it, *missed*
-when the whole 95 % interval of the median is beyond it, and *within noise* in between."""
+when the whole 95 % interval of the median is beyond it, and *within noise* in between. A commit's
+goal is 6 ms, or twenty times what an fsync takes if that is more: it has to wait for several."""
 
 
 def page(run: Run) -> str:

@@ -144,7 +144,8 @@ def of_store(kind: str, nodes: int) -> Cause:
             return Cause(
                 "a commit waits until its objects, the folder they are in and the ref are on "
                 "disk, one after the other, and makes, renames and removes the files for that "
-                "(`store.files`); the rest is hashing and compressing",
+                "(`store.files`), now and then to merge small packs; the rest is hashing and "
+                "compressing",
                 "profile_commit",
                 {"nodes": long, "commits": 100},
             )
