@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,8 @@ class Measuring:
                 failed=dict(answers[asked].failed),
             )
             for title, answer in answers[asked].given:
-                _enter(row, scenario, title, answer)
+                with _failing(row.failed, title, scenario.key):
+                    _enter(row, scenario, title, answer)
             self._explain(row, scenario.cause)
             self.add(row)
             if scenario.key == "noop-cpu-5000":
@@ -140,7 +142,7 @@ class Measuring:
         answers = _Answers([], {})
         for system in _in_turn(systems, times):
             if system.title not in answers.failed:
-                with _failing(answers.failed, system, scenario.key):
+                with _failing(answers.failed, system.title, scenario.key):
                     answers.given.append((system.title, self._asker.ask(system, scenario)))
         return answers
 
@@ -173,7 +175,7 @@ class Measuring:
         row = Row("reopen after a kill and get the next answer, 50 turns", "ms")
         for system in _in_turn([s for s in SYSTEMS_ALL if s.script], self._rounds):
             if system.title not in row.failed:
-                with _failing(row.failed, system, "reopening"):
+                with _failing(row.failed, system.title, "reopening"):
                     row.add(system.title, resumed(self._asker, system, self._fake, 50))
         self.add(row)
 
@@ -184,7 +186,7 @@ class Measuring:
             for lesson in copies:
                 title = f"the lesson {lesson.stem}, replayed by nbval"
                 row = Row(title, "s", limit=lessons.LIMIT_SECONDS)
-                with _failing(row.failed, OURS, lesson.stem):
+                with _failing(row.failed, OURS.title, lesson.stem):
                     for _ in range(2):
                         row.add(OURS.title, lessons.replayed(lesson))
                 self._explain(row, scenarios.LESSON)
@@ -194,7 +196,7 @@ class Measuring:
         """From a click on a card to the tool: only we have a card."""
         say("a click on a card")
         row = Row("from a click on a card until the tool runs", "ms", limit=100)
-        with _failing(row.failed, OURS, "a click"):
+        with _failing(row.failed, OURS.title, "a click"):
             for _ in range(self._rounds):
                 row.add(OURS.title, self._click_ms())
         self._explain(row, scenarios.CLICK)
@@ -260,7 +262,7 @@ class Measuring:
             for system in _in_turn([s for s in SYSTEMS_ALL if s.cell], self._rounds):
                 if system.title in failed:
                     continue
-                with _failing(failed, system, "a streamed answer"):
+                with _failing(failed, system.title, "a streamed answer"):
                     got = self._cells_of(system)
                     for key, row in rows.items():
                         row.add(system.title, got[key])
@@ -339,9 +341,9 @@ class _Answers:
     failed: dict[str, str]
 
 
-def _failing(failed: dict[str, str], system: System, what: str) -> Any:
-    """Go on after the block; if it breaks down, *failed* says so of *system*."""
-    return surviving(f"{system.title}, {what}", lambda error: failed.update({system.title: error}))
+def _failing(failed: dict[str, str], title: str, what: str) -> AbstractContextManager[None]:
+    """Go on after the block; if it breaks down, *failed* says so of the system called *title*."""
+    return surviving(f"{title}, {what}", lambda error: failed.update({title: error}))
 
 
 def _enter(row: Row, scenario: Scenario, title: str, answer: Mapping[str, Any] | None) -> None:
@@ -443,8 +445,8 @@ def _write(run: Run, out: Path, name: str, *, readme: bool) -> bool:
     if readme and out.resolve() == readme_table.FOUND.parent:
         try:
             readme_table.main()
-        except KeyError as missing:
-            say(f"README keeps its table: nothing is measured for the row {missing}")
+        except (KeyError, ValueError) as missing:
+            say(f"README keeps its table: {missing} is not there")
             return False
     return True
 
@@ -465,6 +467,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="folder for the pages and the numbers")
     args = parser.parse_args(arguments)
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
     for system in SYSTEMS_ALL:
         prepare_venv(KERNELS / f"bench-{system.key}", list(system.requirements))
     with_store = not args.only or "store" in args.only

@@ -26,8 +26,9 @@ LOAD = next(s for s in scenarios.scenarios() if s.key == "load")
 class Asked(Asker):
     """Systems that answer at once; those of *broken* break down."""
 
-    def __init__(self, work: Path, broken: Mapping[str, int]) -> None:
+    def __init__(self, work: Path, broken: Mapping[str, int], garbled: str = "") -> None:
         super().__init__("http://localhost", work)
+        self._garbled = garbled
         self._broken = dict(broken)
         self.asked: list[str] = []
 
@@ -35,6 +36,8 @@ class Asked(Asker):
         self.asked.append(system.title)
         if self.asked.count(system.title) > self._broken.get(system.title, 99):
             raise RuntimeError(f"{system.title} failed:\nno such table")
+        if system.title == self._garbled:
+            return {}
         return {"ms": 100.0 if system is OURS else 10.0}
 
     def profile(self, cause: Cause) -> pages.Parts:
@@ -73,6 +76,19 @@ def test_a_peer_that_breaks_down_is_a_cell_that_says_so_and_the_rest_goes_on(
     page = pages.page(pages.kept(part))
     assert "| 100 | failed | 10 |" in page
     assert f"- open 200 nodes: {peer} failed." in page
+
+
+def test_a_peer_whose_answer_lacks_the_number_has_failed(
+    tmp_path: Path, service: FakeMessages
+) -> None:
+    peer = SYSTEMS_ALL[1].title
+    run = compare.Measuring(Asked(tmp_path, {}, garbled=peer), service, 3, None)
+
+    run.asked_of_all([LOAD])
+
+    (row,) = run.run.rows
+    assert list(row.failed) == [peer]
+    assert row.judged()
 
 
 @pytest.mark.parametrize("broken", [OURS.title, BARE.title])
