@@ -33,6 +33,7 @@ from op_jupyter import (
     WorkerPool,
     agentic_function,
     agentic_map,
+    create_runtime,
     llm,
     session_context,
     set_ask_handler,
@@ -49,6 +50,7 @@ from op_jupyter.engine.workers.line import Line, Switchboard
 from op_jupyter.engine.workers.parcels import Address, Order, Outcome
 from op_jupyter.engine.workers.process import serve
 from op_jupyter.errors import (
+    AuthenticationFailed,
     CannotAsk,
     ConfigurationError,
     GraphError,
@@ -683,6 +685,29 @@ def test_calls_of_a_map_share_connections_until_it_is_over(
                 assert_sound(handle.agent)
         assert [text[-8:] for text in said] == reviews
         assert len(fake.peers) == (1 if sent == "nothing" else 2)
+        fake.wait_connections(0)
+
+
+def test_calls_that_are_sent_one_by_one_share_connections_and_no_key_with_another_runtime(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reviews = [f"review {n}" for n in range(8)]
+    with FakeMessages() as fake, OneWorker() as worker:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", fake.url)
+
+        def ask(key: str, review: str) -> str:
+            monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+            with (
+                create_runtime("anthropic") as runtime,
+                session_context("s1", store=store, runtime=runtime),
+            ):
+                return submit(ask_the_configured, review, executor=worker).result(20)
+
+        assert [ask(API_KEY, review)[-8:] for review in reviews] == reviews
+        # A slow machine may let one end before the next call comes, but not each time.
+        assert len(fake.peers) <= len(reviews) // 2
+        with pytest.raises(AuthenticationFailed):
+            ask("another", "never")
         fake.wait_connections(0)
 
 

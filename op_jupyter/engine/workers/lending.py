@@ -1,8 +1,9 @@
-"""Connections that the calls of one map share in a process.
+"""Connections that calls which were sent off share in a process.
 
 Each call has a runtime of its own: that is one conversation.  A provider that keeps connections,
-and nothing of what is said, is the same below them, as it would be where the calls were sent
-off; it is made for the first call and closed when the map is over.
+and nothing of what is said, is the same below those that were sent the same runtime, as it would
+be where they come from; and below those of one map that take what is configured here.  It is made
+for the first call, and closed soon after the maps and the single calls that used it are over.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 import os
 import pickle
 import threading
-from typing import TypeAlias
+from dataclasses import field
+from typing import Final, TypeAlias
 
 from op_jupyter.core.values import dataclass
 from op_jupyter.engine import hooks, loop
@@ -21,14 +23,22 @@ from op_jupyter.engine.workers.parcels import Address
 from op_jupyter.providers.base import keeps_connections
 from op_jupyter.store.interrupts import Uninterrupted
 
-_Key: TypeAlias = tuple[Address, bytes | None]
+_Key: TypeAlias = tuple[bytes | Address, frozenset[tuple[str, str]]]
+"""With the environment: keys do not travel, they are taken from there."""
+
+IDLE_SECONDS: Final = 0.5
+"""How long connections are kept for a call that may follow, as where calls are sent one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A runtime for one call; *key*: under which its provider is shared, None: it is not."""
+    """A runtime for one call of *address*.
+
+    *key*: under which its provider is shared; None: it is not.
+    """
 
     runtime: Runtime
+    address: Address
     key: _Key | None = None
 
     def end(self) -> None:
@@ -36,13 +46,14 @@ class Lease:
         if self.key is None:
             self.runtime.close()
         else:
-            loop.background_loop().call_soon_threadsafe(_give_back, self.key)
+            loop.background_loop().call_soon_threadsafe(_give_back, self.key, self.address)
 
 
 @dataclass(slots=True)
 class _Lent:
     owner: Runtime
     users: int = 0
+    lines: set[Line] = field(default_factory=set)
     waiting: asyncio.Task[None] | None = None
 
 
@@ -51,7 +62,7 @@ _lock = threading.Lock()
 
 
 def borrow(address: Address, packed: bytes | None) -> Lease:
-    """A runtime for a call of the map at *address*.
+    """A runtime for a call that *address* sent off.
 
     Args:
         packed: a pickled `Runtime`; None: the one that is configured here.
@@ -61,12 +72,13 @@ def borrow(address: Address, packed: bytes | None) -> Lease:
     """
     runtime = hooks.defaults().create_runtime() if packed is None else _unpacked(packed)
     if not keeps_connections(runtime.provider):
-        return Lease(runtime)
-    key = (address, packed)
+        return Lease(runtime, address)
+    # What is configured here may be something else when the next map comes.
+    key = (address if packed is None else packed, frozenset(os.environ.items()))
     with Uninterrupted(), _lock:
         lent = _lent.setdefault(key, _Lent(runtime))
         lent.users += 1
-        return Lease(runtime.over(lent.owner.provider), key)
+        return Lease(runtime.over(lent.owner.provider), address, key)
 
 
 def _unpacked(packed: bytes) -> Runtime:
@@ -77,22 +89,22 @@ def _unpacked(packed: bytes) -> Runtime:
 # -- on the background loop
 
 
-def _give_back(key: _Key) -> None:
+def _give_back(key: _Key, address: Address) -> None:
     lent = _lent[key]
     with _lock:
         lent.users -= 1
-    if lent.waiting is not None:
-        return
-    line = Line.known(key[0])
-    if line is None:
-        _close_unused(key)
-    else:  # a further call of the map may come
-        lent.waiting = asyncio.create_task(_wait(line, key))
+    if (line := Line.known(address)) is not None:
+        lent.lines.add(line)
+    if lent.waiting is None:
+        lent.waiting = asyncio.create_task(_wait(lent, key))
 
 
-async def _wait(line: Line, key: _Key) -> None:
-    await line.ended()
-    _lent[key].waiting = None
+async def _wait(lent: _Lent, key: _Key) -> None:
+    """Wait until no call is likely to follow."""
+    while lent.lines:
+        await lent.lines.pop().ended()
+    await asyncio.sleep(IDLE_SECONDS)
+    lent.waiting = None
     _close_unused(key)
 
 
