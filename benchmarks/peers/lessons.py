@@ -5,6 +5,7 @@ python benchmarks/peers/lessons.py
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -30,26 +31,39 @@ def copied() -> Iterator[list[Path]]:
         yield sorted(folder.glob("*.ipynb"))
 
 
-def replayed(lesson: Path) -> float:
-    """The seconds that a copied lesson takes.
+def replayed(lesson: Path, *arguments: str) -> tuple[float, str]:
+    """The seconds that a copied lesson takes, and what pytest says, given *arguments*.
 
     Raises:
         RuntimeError: it did not show what is saved.
     """
     folder = lesson.parent
     began = time.perf_counter()
-    done = nbval(folder, folder.parent / "attempts.txt", lesson.name)
+    done = nbval(folder, folder.parent / "attempts.txt", lesson.name, *arguments)
     took = time.perf_counter() - began
     if done.returncode:
         raise RuntimeError(f"{lesson.name} failed:\n{done.stdout[-4_000:]}{done.stderr}")
-    return took
+    return took, done.stdout
+
+
+def profiled(lesson: Path) -> dict[str, float]:
+    """The same seconds by where they go: the start, and each cell that takes some."""
+    took, said = replayed(lesson, "--durations=0", "--durations-min=0.1")
+    parts = {
+        f"{cell}, its {phase}" if phase != "call" else cell: float(seconds)
+        for seconds, phase, cell in _DURATION.findall(said)
+    }
+    return {**parts, "pytest itself, and shorter cells": took - sum(parts.values())}
+
+
+_DURATION = re.compile(r"^ *([0-9.]+)s (\w+) +\S+::(.+)$", re.M)
 
 
 if __name__ == "__main__":
     slow = False
     with copied() as those:
         for lesson in those:
-            seconds = replayed(lesson)
+            seconds, _ = replayed(lesson)
             print(f"{lesson.stem:24} {seconds:5.1f} s  (goal: {LIMIT_SECONDS:.0f} s)")
             slow |= seconds > LIMIT_SECONDS
     sys.exit(slow)
