@@ -53,7 +53,7 @@ from op_jupyter.errors import (
     TurnCancelled,
     TurnFailed,
 )
-from op_jupyter.providers.base import Provider
+from op_jupyter.providers.base import Provider, holds_nothing
 from op_jupyter.tools.toolset import Toolset, toolset_of
 
 T = TypeVar("T")
@@ -359,6 +359,8 @@ class Runtime:
         if self._closed:
             return
         self._closed = True
+        if holds_nothing(self.provider):
+            return
         if loop.on_background_loop():
             self._closing = asyncio.get_running_loop().create_task(self.provider.aclose())
             return

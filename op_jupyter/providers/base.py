@@ -66,6 +66,14 @@ def keeps_connections(provider: Provider) -> bool:
     return getattr(provider, "keeps_connections", False) is True
 
 
+def holds_nothing(provider: Provider) -> bool:
+    """Whether *provider* has nothing to free, so that nobody needs to wait for its end.
+
+    Such a provider says so by an attribute of this name.
+    """
+    return getattr(provider, "holds_nothing", False) is True
+
+
 CONVERSATION: Final = "provider_session"
 """In `ResponseDone.details`: the provider's own id of the conversation that it keeps."""
 

@@ -65,6 +65,8 @@ class CallableProvider:
     worth another attempt; whatever else *fn* raises passes through unchanged.
     """
 
+    holds_nothing = True
+
     def __init__(self, fn: Callable[..., Any], model: str) -> None:
         self._fn = fn
         self._name = getattr(fn, "__name__", type(fn).__name__)

@@ -127,6 +127,8 @@ async def test_what_came_before_the_map_was_stopped_is_not_lost(tmp_path: Path) 
 class Deaf:
     """A call that is told nothing."""
 
+    over = False
+
     def stop(self) -> None:
         raise AssertionError("nobody stops it")
 

@@ -1045,6 +1045,7 @@ class Heard:
     def __init__(self) -> None:
         self.stopped = asyncio.Event()
         self.told: list[Any] = []
+        self.over = False
 
     def stop(self) -> None:
         self.stopped.set()
@@ -1152,3 +1153,23 @@ async def test_a_call_that_was_stopped_before_it_began_hears_it() -> None:
     await asyncio.wait_for(early.stopped.wait(), 10)
     await switchboard.close()
     await hung_up(address)
+
+
+async def test_a_call_that_ended_before_the_loop_got_to_it_is_not_kept() -> None:
+    async def answer(call_id: str, message: Any) -> Any:
+        return {}
+
+    quick, slow = Heard(), Heard()
+    quick.over = True
+    switchboard = Switchboard(answer)
+    switchboard.stop("slow")
+    address = await switchboard.open("127.0.0.1")
+    line = Line.to(address)
+    line.end("quick")
+    line.begin("quick", quick)
+    line.begin("slow", slow)
+    await asyncio.wait_for(slow.stopped.wait(), 10)
+    assert not switchboard.reaches("quick")
+    await switchboard.close()
+    await hung_up(address)
+    assert not quick.stopped.is_set()

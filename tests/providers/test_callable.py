@@ -31,8 +31,10 @@ from op_jupyter.errors import (
     ProviderTimeout,
     RateLimited,
 )
+from op_jupyter.providers.base import holds_nothing
 from op_jupyter.providers.callable import CallableProvider, flat_content
 from op_jupyter.testing.provider_contract import REQUEST, ProviderContract, collect
+from op_jupyter.testing.providers import ScriptedProvider
 
 
 class TestPlainFunction(ProviderContract):
@@ -396,3 +398,8 @@ async def test_what_ends_a_generator_is_told_as_an_error_of_the_function(
 
     with pytest.raises(RuntimeError, match=f"exhausted raised {type(error).__name__}"):
         await collect(CallableProvider(exhausted, "m"), REQUEST)
+
+
+def test_nobody_needs_to_wait_for_its_end():
+    assert holds_nothing(CallableProvider(lambda content: "yes", "m"))
+    assert not holds_nothing(ScriptedProvider())

@@ -169,7 +169,14 @@ class Switchboard:
 
 
 class Hears(Protocol):
-    """A call, for what is told it; on the background loop."""
+    """A call, for what is told it; on the background loop.
+
+    Attributes:
+        over: it has ended; set before `Line.end`.
+    """
+
+    @property
+    def over(self) -> bool: ...
 
     def stop(self) -> None:
         """It is to stop."""
@@ -210,10 +217,13 @@ class Line:
     def begin(self, call_id: str, call: Hears) -> None:
         """A call begins."""
         self._calls[call_id] = call
-        self._say_begin(call_id)
+        if call.over:  # it was quicker than the loop: `end` came first, and found nothing
+            self.end(call_id)
+        else:
+            self._say_begin(call_id)
 
     def end(self, call_id: str) -> None:
-        """A call is over."""
+        """A call is over.  From any thread, which spares waking the loop."""
         self._calls.pop(call_id, None)
 
     def _say_begin(self, call_id: str) -> None:
@@ -255,7 +265,7 @@ class Line:
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        for call_id in self._calls:
+        for call_id in tuple(self._calls):
             self._say_begin(call_id)
         self._reached.set()
         try:
@@ -273,7 +283,7 @@ class Line:
 
     def _heard(self, message: Mapping[str, Any]) -> None:
         if "news" in message:
-            for call in self._calls.values():
+            for call in tuple(self._calls.values()):
                 call.news(message["news"])
         elif "stop" in message:
             if (stopped := self._calls.get(message["stop"])) is not None:
@@ -283,7 +293,7 @@ class Line:
 
 
 _lines: dict[Address, Line] = {}
-"""The lines of this process that are open; used on the background loop alone."""
+"""The lines of this process that are open; changed on the background loop alone."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_lines.clear)  # its loop and sockets are the parent's

@@ -73,6 +73,7 @@ class _Run:
         self._session = self._new_session()
         self._frame = self._new_frame()
         self._stopper = _Stopper(self._session, self._around.turn_id)
+        self.over = False
 
     def outcome(self) -> Outcome:
         """Run it, and tell how it ended."""
@@ -175,12 +176,12 @@ class _Run:
         self._session.asker = _LineAsker(
             around.address, call_id, around.interactive, around.can_ask
         )
-        on_loop = loop.background_loop().call_soon_threadsafe
-        on_loop(_begin, around.address, call_id, self)
+        loop.background_loop().call_soon_threadsafe(_begin, around.address, call_id, self)
         try:
             yield
         finally:
-            on_loop(_end, around.address, call_id)
+            self.over = True
+            _end(around.address, call_id)
 
 
 @cache
