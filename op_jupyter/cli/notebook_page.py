@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ _ARGUMENTS: Final = (
 )
 _PATIENCE_MS: Final = 30_000
 _POLL_SECONDS: Final = 0.1
+_CONSOLE_LINES: Final = 40
 _DRAWN_MS: Final = 50  # until cells that come into sight are drawn, about
 _NOTEBOOK_7_ALWAYS_RAISES: Final = "reading 'schema'"
 
@@ -114,6 +116,7 @@ class NotebookPage:
     Attributes:
         page: Playwright's page, for what is not covered here.
         errors: errors that the page raised, but for the one that Notebook 7 always raises.
+        console: the last warnings and errors in its console.
     """
 
     def __init__(
@@ -129,17 +132,23 @@ class NotebookPage:
         self.server = server
         self.notebook = notebook
         self.errors: list[str] = []
+        self.console: deque[str] = deque(maxlen=_CONSOLE_LINES)
         self._places = _code_cells(server.folder / notebook)
         self._kernel_id = server.start_kernel(notebook, kernel)
         self.page: Page = browser.new_page(viewport={"width": width, "height": height})
         self.page.set_default_timeout(_PATIENCE_MS)
         self.page.on("pageerror", lambda error: self._note(str(error)))
+        self.page.on("console", lambda said: self._note_line(said.type, said.text))
         self.page.goto(server.page(notebook))
         self._wait_until_ready()
 
     def _note(self, error: str) -> None:
         if _NOTEBOOK_7_ALWAYS_RAISES not in error:
             self.errors.append(error)
+
+    def _note_line(self, kind: str, text: str) -> None:
+        if kind in ("warning", "error"):
+            self.console.append(f"{kind}: {text}")
 
     def _wait_until_ready(self) -> None:
         self.cell(0).locator(".jp-InputArea-prompt").wait_for()

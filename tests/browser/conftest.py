@@ -6,13 +6,14 @@ In each module they share one open notebook for each kernel, until a test fails.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browser.harness import CHROMIUM, Desk, Pages, served
+from browser.harness import CHROMIUM, Desk, Pages, condition, served
 from op_jupyter.cli.jupyter_server import App, JupyterServer
 from op_jupyter.cli.notebook_page import running_browser
 from op_jupyter.testing.fake_messages import FakeMessages
@@ -106,3 +107,5 @@ def desk(
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     for page in borrowed.taken:
         page.screenshot(pictures / f"{name}.png")
+        if request.node.stash.get(FAILED, False):
+            sys.stdout.write(condition(page))  # pytest shows it below the failure

@@ -196,6 +196,22 @@ class Desk:
         page.screenshot(self.pictures / f"{name}-{self.server.app}.png")
 
 
+_OUTPUTS = """
+() => [...document.querySelectorAll(".jp-Dialog, .jp-Notebook .jp-Cell")].map(found => {
+  const outputs = [...found.querySelectorAll(".jp-OutputArea-output")].map(output =>
+    `${output.dataset.mimeType}: ${JSON.stringify(output.innerText.slice(0, 200))}`);
+  return found.matches(".jp-Dialog") ? `dialog: ${found.innerText}`
+    : `cell ${found.dataset.windowedListIndex}: ${outputs.join(" | ")}`;
+})
+"""
+
+
+def condition(page: NotebookPage) -> str:
+    """What can be told of a page in which a test failed."""
+    lines = [f"kernel: {page.kernel()}", *page.page.evaluate(_OUTPUTS), *page.console]
+    return "\n".join(lines)
+
+
 def without_kernel(page: Page, server: JupyterServer, notebook: str) -> None:
     """Open *notebook*, which names no kernel: the front end asks for one, the answer is none."""
     page.goto(server.page(notebook))

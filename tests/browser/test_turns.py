@@ -134,6 +134,7 @@ def test_a_card_survives_a_reload_of_the_page_and_what_stays_is_saved(desk: Desk
     page = begin(desk, MEAN, ANSWER)
     ask(page)
     page.save()
+    assert "widget-view" in json.dumps(desk.saved(page)["cells"][ASKING]["outputs"])
 
     page.reload()
     turn = Turn(page, ASKING)

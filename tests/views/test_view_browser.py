@@ -173,6 +173,17 @@ def test_without_a_kernel_the_saved_words_are_shown(open_view: Open) -> None:
     assert view.page.locator(".opv-st").inner_text() == "Done"
 
 
+def test_a_view_asks_again_for_an_answer_that_was_lost(open_view: Open) -> None:
+    view = open_view()
+    view.page.get_by_text("No kernel answers for this view").wait_for()
+    assert view.sent == [{"kind": "ready"}] * 2
+
+    view.load(state_of(stories.asking(stories.request("c1"))))
+
+    assert view.page.get_by_role("button", name="Allow once").is_visible()
+    assert not view.page.get_by_text("No kernel answers for this view").is_visible()
+
+
 def test_a_view_that_is_removed_stops_listening(open_view: Open) -> None:
     view = loaded(open_view, Story().start())
     view.page.evaluate("window.cleanup()")

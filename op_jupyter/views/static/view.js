@@ -12,6 +12,7 @@ import { MarkdownBox } from "./markdown.js";
 import { ANSWER_WORDS, lookup } from "./words.js";
 
 const KERNEL_PATIENCE_MS = 2500;
+const LONGEST_PATIENCE_MS = 20000;
 const TWICE_MS = 1000;
 
 class TurnView {
@@ -80,12 +81,11 @@ class TurnView {
     document.addEventListener("keydown", typed, true);
     const stopPassing = passShortcuts(this.root);
     const clock = setInterval(() => this.tick(), 1000);
-    const patience = setTimeout(() => this.paint(), KERNEL_PATIENCE_MS);
     const resized = new ResizeObserver(() => this.graph.draw());
     resized.observe(this.graph.scroller);
     this.since = performance.now();
     this.paint();
-    this.model.send({ kind: "ready" });
+    this.hail(KERNEL_PATIENCE_MS);
     return () => {
       this.model.off("msg:custom", receive);
       this.model.off("comm_live_update", lost);
@@ -96,9 +96,19 @@ class TurnView {
       this.calls.stop();
       this.el.replaceChildren(); // JupyterLab keeps the element for as long as the page is open
       clearInterval(clock);
-      clearTimeout(patience);
+      clearTimeout(this.patience);
       resized.disconnect();
     };
+  }
+
+  // Ask for the state, and again while nothing came. A message may be lost: the server lets a page
+  // talk to a busy kernel before it is sure to hear what that says.
+  hail(patience) {
+    this.model.send({ kind: "ready" });
+    this.patience = setTimeout(() => {
+      this.paint();
+      if (!this.loaded && !this.expired && patience < LONGEST_PATIENCE_MS) this.hail(2 * patience);
+    }, patience);
   }
 
   // -- messages
