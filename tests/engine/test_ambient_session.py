@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,17 @@ def test_an_answer_says_where_it_came_from_and_its_node_what_it_took(store: Memo
         "attempts",
         "seconds",
     } <= set(node.metadata)
+
+
+def test_a_new_session_is_named_with_its_prefix_and_keeps_who_made_it(store: MemoryStore) -> None:
+    made: dict[str, Any] = {"agent_id": "helper", "source": "test"}
+    runtime = Runtime(provider=answering())
+    with session_context(store=store, runtime=runtime, id_prefix="nightly", **made) as handle:
+        classify("owls")
+        assert handle.created and re.fullmatch("nightly-[0-9a-f]{12}", handle.session_id)
+    with session_context(handle.session_id, store=store, id_prefix="other", source="cli") as again:
+        assert not again.created and again.session_id == handle.session_id
+        assert made.items() <= again.agent.dag.meta.items()
 
 
 def test_without_a_provider_calls_are_recorded_until_one_needs_a_model(

@@ -25,6 +25,7 @@ from op_jupyter.errors import (
 )
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, reply
+from tests.engine.harness import assert_sound
 
 DOC = "Classify the sentiment of a review as positive or negative. Answer with one word."
 
@@ -289,6 +290,61 @@ def test_self_recursion_ends_with_a_clear_error(store: MemoryStore) -> None:
 
     with in_session(store, Runtime(call=echo)), pytest.raises(RecursionLimit, match="max_depth=3"):
         again(0)
+
+
+def test_recursion_is_counted_by_name_and_five_deep_unless_the_function_says_otherwise(
+    store: MemoryStore,
+) -> None:
+    entered: list[str] = []
+
+    @agentic_function
+    def one(n: int) -> None:
+        """Go on in the other."""
+        entered.append("one")
+        other(n)
+
+    @agentic_function
+    def other(n: int) -> None:
+        """Go on in the one."""
+        entered.append("other")
+        one(n)
+
+    with (
+        in_session(store, Runtime(call=echo)),
+        pytest.raises(RecursionLimit, match=r"one .* 5 times"),
+    ):
+        one(0)
+    assert entered == ["one", "other"] * 5
+
+
+def test_what_a_hidden_function_calls_hangs_on_the_nearest_recorded_caller(
+    store: MemoryStore,
+) -> None:
+    @agentic_function
+    def inner() -> str:
+        """Answer."""
+        return llm("inner")
+
+    @agentic_function(expose="hidden")
+    def between() -> str:
+        """Answer in the dark."""
+        return llm("between") + inner()
+
+    @agentic_function
+    def outer() -> str:
+        """Have it answered."""
+        return between()
+
+    with in_session(store, Runtime(call=lambda content: "so")) as handle:
+        assert outer() == "soso"
+        dag = handle.agent.dag
+        assert_sound(handle.agent)
+    (top,) = dag.children(None)
+    assert [(n.role, n.name) for n in dag if n.role == "code"] == [
+        ("code", "outer"),
+        ("code", "inner"),
+    ]
+    assert [n.role for n in dag.children(top.id)] == ["llm", "code"]
 
 
 def test_a_runtime_parameter_is_filled_and_inherited(store: MemoryStore) -> None:

@@ -389,6 +389,22 @@ def test_a_handler_works_without_any_session_and_none_declines():
         ask("?", default="red")
 
 
+def test_a_question_waits_for_half_an_hour_unless_the_program_says_otherwise():
+    asked = []
+
+    def answer(question):
+        asked.append((question.kind, question.timeout))
+        return {"ask": "red", "confirm": True, "form": {"city": "Oslo", "days": 2}}[question.kind]
+
+    set_ask_handler(answer)
+    ask("?")
+    confirm("?")
+    form("?", Trip)
+    ask("?", timeout=5)
+    ask("?", timeout=None)
+    assert asked == [("ask", 1800), ("confirm", 1800), ("form", 1800), ("ask", 5), ("ask", None)]
+
+
 def test_a_handlers_form_is_typed_and_checked():
     set_ask_handler(lambda question: {"city": "Oslo", "days": 2})
     assert form("?", Trip) == Trip(city="Oslo", days=2)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from op_jupyter.core.messages import ModelDelta, TextDelta, ThinkingDelta, ToolUseStarted
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import (
     AuthenticationFailed,
@@ -26,6 +27,7 @@ from op_jupyter.errors import (
 from op_jupyter.providers.anthropic import AnthropicProvider
 from op_jupyter.providers.profile import EndpointProfile
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply, text
+from op_jupyter.testing.providers import ScriptedProvider, reply
 
 SOON = {"retry-after-ms": "1"}
 
@@ -140,6 +142,18 @@ def test_what_another_attempt_cannot_help_is_asked_once(
     with runtime(fake) as asked, pytest.raises(kind):
         asked.exec("hello")
     assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "began", [TextDelta("half"), ThinkingDelta("hm"), ToolUseStarted(0, "look")]
+)
+def test_nothing_is_asked_again_once_an_answer_began(began: ModelDelta) -> None:
+    cut = ProviderConnectionError("the line broke")
+    assert cut.retryable and not cut.semantic_output
+    provider = ScriptedProvider([began, cut], reply("never"))
+    with Runtime(provider=provider) as asked, pytest.raises(ProviderConnectionError):
+        asked.exec("hello")
+    assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,21 @@ def test_a_hook_is_told_before_each_invocation_until_it_is_removed(hook: list[An
     assert hook == [("plain", {"review": "great"})]
 
 
+def test_a_hook_that_was_added_twice_is_taken_back_once_at_a_time(hook: list[Any]) -> None:
+    told: list[str] = []
+
+    def note(name: str, _arguments: Any) -> None:
+        told.append(name)
+
+    for change in (add_pre_invocation_hook, add_pre_invocation_hook, remove_pre_invocation_hook):
+        change(note)
+    Reviews.plain("great")
+    remove_pre_invocation_hook(note)
+    Reviews.plain("great")
+    assert told == ["plain"]
+    assert len(hook) == 2
+
+
 def test_what_a_hook_raises_ends_the_call_and_is_recorded(
     store: MemoryStore, hook: list[Any]
 ) -> None:
