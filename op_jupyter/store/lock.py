@@ -98,10 +98,8 @@ class WriterLock:
         Raises:
             SessionLocked: somebody else holds it (attribute ``holder``).
         """
-        fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+        fd = self._lock(timeout)
         try:
-            if not self._wait(fd, timeout):
-                raise locked(self._session_id, _parse_holder(os.pread(fd, _MAX_BYTES, 0)))
             last = _parse_holder(os.pread(fd, _MAX_BYTES, 0))
             if last is not None and _is_elsewhere(last, me) and not force:
                 raise _abandoned(self._session_id, last)
@@ -117,6 +115,23 @@ class WriterLock:
         self._fd = fd
         _held.add(self)
         return last is not None
+
+    def _lock(self, timeout: float) -> int:
+        """The file, locked; what is written into it appears under no other name."""
+        while True:
+            fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                if not self._wait(fd, timeout):
+                    raise locked(self._session_id, _parse_holder(os.pread(fd, _MAX_BYTES, 0)))
+                info = os.fstat(fd)
+                if info.st_nlink > 1:  # `cp -al` made it, or a stranger
+                    self._files.replace(self._path, os.pread(fd, _MAX_BYTES, 0), durable=False)
+                elif not _is_replaced(self._path, info):
+                    return fd
+            except BaseException:
+                self._files.close(fd)
+                raise
+            self._files.close(fd)
 
     def _wait(self, fd: int, timeout: float) -> bool:
         """Lock *fd* within *timeout* seconds; whether that worked.
@@ -174,6 +189,13 @@ def _forget_all_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all_after_fork)
+
+
+def _is_replaced(path: str, info: os.stat_result) -> bool:
+    """Whether another file than that of *info* is in *path* now."""
+    with suppress(FileNotFoundError):
+        return not os.path.samestat(os.lstat(path), info)
+    return False
 
 
 def _try_lock(fd: int) -> bool:

@@ -97,7 +97,7 @@ class Tips:
     def _write(self) -> None:
         text = "".join(f"{tip.hex()} {ref}\n" for ref, tip in sorted(self._read().items()))
         with suppress(OSError):  # the next one will do
-            self._files.replace(self._path, text.encode(), durable=False)
+            self._files.overwrite(self._path, text.encode())
 
     def _is_there(self, tip: bytes) -> bool:
         with suppress(GitRefused):

@@ -176,14 +176,18 @@ def test_a_session_folder_that_is_a_link_is_refused(store: SessionStore, ram_pat
     assert store.sessions() == []
 
 
-@pytest.mark.parametrize("below", [".git/session.lock", ".git/HEAD", ".git/index", "meta.json"])
+ALONE = [".git/session.lock", ".git/HEAD", ".git/index", ".git/op-jupyter-tips", "meta.json"]
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("below", ALONE)
 def test_a_file_that_is_a_link_is_never_written_through(
-    store: SessionStore, ram_path: Path, below: str
+    store: SessionStore, ram_path: Path, below: str, link: Callable[[Path, Path], None]
 ) -> None:
     outside = ram_path / "outside"
     outside.write_text("precious")
     (store.root_path / "s" / below).unlink()
-    (store.root_path / "s" / below).symlink_to(outside)
+    link(outside, store.root_path / "s" / below)
     use(store)
     assert outside.read_text() == "precious"
 
