@@ -1,7 +1,8 @@
 """One call of an agentic function: from its entry to the record of how it ended.
 
 Entry and exit write, and set the context, while interrupts are held back: the stop button finds
-the function either not entered at all, or inside its own code, or ended and on record.
+the function either not entered at all, or inside its own code, or ended and on record.  It ends
+what is not ours and may take its time: a look at a value, a host's hook.
 """
 
 from __future__ import annotations
@@ -127,6 +128,9 @@ class Invocation:
             with Uninterrupted():
                 self._begin()
             self._go_on()
+            hooks.before_invocation(self._function.name, self._arguments)
+            with Uninterrupted():
+                self._bind()
             self._fill_runtime()
         except BaseException as error:
             self._end(error)
@@ -205,9 +209,12 @@ class Invocation:
         frame = self._frame = self._new_frame(turn_id, claimed)
         if not claimed and (node := self._node(frame)) is not None:
             self._session.recorder.append(node)
-        hooks.before_invocation(self._function.name, self._arguments)
+
+    def _bind(self) -> None:
+        assert self._frame is not None
         runtime = self._passed_runtime() or context.current_runtime()
-        self._tokens = context.bind(context.current_session(), turn_id, runtime, frame)
+        turn_id = self._frame.turn_id
+        self._tokens = context.bind(context.current_session(), turn_id, runtime, self._frame)
 
     def _turn_id(self) -> str:
         """The turn around the call, or a short one of its own."""

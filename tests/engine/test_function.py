@@ -208,6 +208,7 @@ def test_the_way_out_is_recorded_truthfully(
         (turn,) = handle.agent.dag.turns.values()
     assert node.status == status
     assert node.metadata["error"]["type"] == type(error).__name__
+    assert "in fails\n    raise error" in node.metadata["error"]["traceback"]
     assert turn.status == ("failed" if status == "error" else "cancelled")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -123,6 +124,24 @@ def test_a_hook_that_was_added_twice_is_taken_back_once_at_a_time(hook: list[Any
     Reviews.plain("great")
     assert told == ["plain"]
     assert len(hook) == 2
+
+
+def test_the_stop_button_ends_a_hook_and_the_call_is_recorded(store: MemoryStore) -> None:
+    went_on: list[str] = []
+
+    def slow(name: str, _arguments: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(name)
+
+    add_pre_invocation_hook(slow)
+    try:
+        with session_context(store=store, create_runtime_if_none=False) as handle:
+            with pytest.raises(KeyboardInterrupt):
+                Reviews.plain("great")
+            (node,) = handle.agent.dag
+    finally:
+        remove_pre_invocation_hook(slow)
+    assert (node.status, went_on) == ("cancelled", [])
 
 
 def test_what_a_hook_raises_ends_the_call_and_is_recorded(

@@ -61,12 +61,14 @@ def spans(session: AgentSession, exporter: Kept, name: str) -> list[Any]:
 def test_a_model_call_says_what_was_asked_and_what_it_cost(
     session: AgentSession, kept: Kept
 ) -> None:
-    run(session, ScriptedProvider(reply("a secret answer")), prompt="a secret question")
+    provider = ScriptedProvider(reply("a secret answer"))
+    run(session, provider, prompt="a secret question")
     (span,) = spans(session, kept, "model_call")
     told = dict(span.attributes)
     assert told["gen_ai.operation.name"] == "chat"
     assert told["gen_ai.provider.name"] == "scripted"
     assert told["gen_ai.request.model"] == "scripted-model"
+    assert told["gen_ai.request.max_tokens"] == provider.requests[0].max_tokens
     assert told["gen_ai.conversation.id"] == "s1"
     assert told["gen_ai.response.finish_reasons"] == ("end_turn",)
     assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (10, 5)
