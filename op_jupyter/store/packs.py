@@ -129,6 +129,7 @@ class Objects:
 
     def __init__(self, git_dir: str, files: FileSystem) -> None:
         self.root = f"{git_dir}/objects"
+        self._mark = f"{git_dir}/op-jupyter-keep"
         self._files = files
         self._packs: list[Pack] = []
         self._seen_names: frozenset[str] = frozenset()
@@ -259,7 +260,7 @@ class Objects:
         """What was written is reached by a ref now, or never will be."""
         for path in self._kept:
             with suppress(OSError):
-                remove(path)
+                self._files.rename(path, self._mark)
         self._kept.clear()
 
     def tidy(self) -> None:
@@ -344,8 +345,12 @@ class Objects:
         return Pack(path, index)
 
     def _keep(self, path: str) -> None:
-        remove(path)
         self._kept.append(path)
+        # To make a file takes a millisecond where many were removed before: this one goes round.
+        with suppress(FileNotFoundError):
+            self._files.rename(self._mark, path)
+            return
+        remove(path)
         fd = self._files.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self._files.write_all(fd, _OURS)

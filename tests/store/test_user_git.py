@@ -8,6 +8,7 @@ import pytest
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import CorruptRecord, StoreError
 from op_jupyter.store.base import OpenSession
+from op_jupyter.store.files import FileSystem
 from op_jupyter.store.sessions import SessionStore
 from op_jupyter.testing.contracts import picture
 from tests.store.conftest import Git
@@ -376,3 +377,28 @@ def test_a_users_branches_and_tags_are_left_alone(
     assert [r for r in before.splitlines() if "fork-2" not in r] == [
         r for r in after.splitlines() if "fork-2" not in r
     ]
+
+
+def test_garbage_that_is_collected_in_the_middle_of_a_commit_is_not_its_own(
+    ram_path: Path, git: Git
+) -> None:
+    folder, collected = ram_path / "s", []
+
+    class Collecting(FileSystem):
+        def rename(self, old: str, new: str) -> None:
+            if new.endswith("/refs/heads/main"):  # its objects are there, no ref reaches them yet
+                git(folder, "repack", "-adq")
+                git(folder, "prune", "--expire=now")
+                collected.append(len(list(folder.glob(".git/objects/pack/*.keep"))))
+            super().rename(old, new)
+
+    store = SessionStore(ram_path, files=Collecting())
+    session = store.open(store.create_session("s"))
+    for number in range(3):
+        turn(session, f"t{number}", f"t{number - 1}" if number else None)
+        session.flush()
+    session.close()
+    assert collected == [1, 1, 1]
+    assert [s.split()[-1] for s in subjects(git, folder)] == ["t2", "t1", "t0"]
+    git(folder, "fsck", "--full", "--strict")
+    assert not list(folder.glob(".git/objects/pack/*.keep"))
