@@ -284,8 +284,11 @@ def merge_consecutive(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _results_first(message: Message) -> Message:
-    results = [b for b in message.content if isinstance(b, ToolResultBlock)]
-    if not results:
+    for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            break
+    else:  # most of them, so no list is made
         return message
+    results = [b for b in message.content if isinstance(b, ToolResultBlock)]
     others = [b for b in message.content if not isinstance(b, ToolResultBlock)]
     return Message(message.role, (*results, *others))

@@ -84,9 +84,11 @@ class Recorder:
             self._store.update(node_id, metadata=self._cleaner.json(metadata))
 
     def _clean(self, node: Node) -> Node:
-        name, given, output, reads, metadata = self._cleaner.json(
-            [node.name, node.input, node.output, node.reads, dict(node.metadata)]
-        )
+        parts = [node.name, node.input, node.output, node.reads, dict(node.metadata)]
+        cleaned = self._cleaner.json(parts)
+        if cleaned is parts:  # nearly always
+            return node
+        name, given, output, reads, metadata = cleaned
         return replace(node, name=name, input=given, output=output, reads=reads, metadata=metadata)
 
     def append_many(self, nodes: Sequence[Node]) -> list[Node]:

@@ -89,25 +89,29 @@ def body_bytes(body: Mapping[str, Any]) -> bytes:
 
 
 def _api_messages(messages: Sequence[Message], *, keep_thinking: bool) -> list[dict[str, Any]]:
-    kept: list[Message] = []
-    for message in messages:
-        content = tuple([b for b in message.content if _is_sendable(b, keep_thinking)])
-        whole = len(content) == len(message.content)
-        kept.append(message if whole else Message(message.role, content))
+    kept = [_sendable_part(message, keep_thinking) for message in messages]
     return [
         {"role": m.role, "content": [_api_block(b) for b in m.content]}
         for m in merge_consecutive(kept)
     ]
 
 
+def _sendable_part(message: Message, keep_thinking: bool) -> Message:
+    for block in message.content:
+        if not _is_sendable(block, keep_thinking):
+            break
+    else:  # nearly always
+        return message
+    content = tuple([b for b in message.content if _is_sendable(b, keep_thinking)])
+    return Message(message.role, content)
+
+
 def _is_sendable(block: Block, keep_thinking: bool) -> bool:
-    match block:
-        case TextBlock(text):
-            return bool(text.strip())  # the service refuses blank text
-        case OpaqueBlock(payload):
-            return keep_thinking or payload.get("type") not in _THINKING
-        case _:
-            return True
+    if isinstance(block, TextBlock):
+        return bool(block.text.strip())  # the service refuses blank text
+    if isinstance(block, OpaqueBlock):
+        return keep_thinking or block.payload.get("type") not in _THINKING
+    return True
 
 
 def _api_block(block: Block) -> dict[str, Any]:

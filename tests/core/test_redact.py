@@ -43,6 +43,13 @@ def test_a_secret_is_replaced_everywhere_in_a_text() -> None:
     assert text == f"a {MARK} b{MARK}c"
 
 
+@pytest.mark.parametrize("secret", ["plainsecret", "with-a-dash", "with_a_line", "both-of_them"])
+def test_a_secret_is_found_whatever_it_is_made_of(secret: str) -> None:
+    redactor = Redactor(["plainsecret", "with-a-dash", "with_a_line", "both-of_them"])
+    assert redactor.text(f"it is {secret} today") == f"it is {MARK} today"
+    assert redactor.json([f"it is {secret}"]) == [f"it is {MARK}"]
+
+
 def test_short_values_are_left_alone() -> None:
     assert Redactor(["true", "1234567"]).text("true 1234567") == "true 1234567"
 
