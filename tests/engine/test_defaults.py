@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from op_jupyter import agent, agentic_function, llm, session_context
+from op_jupyter.core.agents import AGENT_TOOLS
 from op_jupyter.engine.runtime import Runtime
 from op_jupyter.errors import RetriesExhausted, TurnFailed
 from op_jupyter.store.memory import MemoryStore
@@ -36,10 +37,11 @@ def test_the_model_the_length_and_the_attempts(
 
 
 def test_an_agent_has_the_tools_of_its_session_and_twenty_model_calls(store: MemoryStore) -> None:
-    tool = FakeTool()
+    """But those for sub-agents, which belong to a person's turn."""
+    tools = [FakeTool(), *map(FakeTool, sorted(AGENT_TOOLS))]
     provider = ScriptedProvider(default=lambda request: reply(use_in(request)))
     with session_context("s1", store=store, runtime=Runtime(provider=provider)) as handle:
-        handle.agent.offer(lambda: toolset_of([tool]))
+        handle.agent.offer(lambda: toolset_of(tools))
         with pytest.raises(TurnFailed) as caught:
             agent("go on")
     assert caught.value.code == "max_model_calls"

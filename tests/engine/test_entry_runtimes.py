@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import op_jupyter
 from op_jupyter.engine.runtime import Runtime, llm
 from op_jupyter.errors import AuthenticationFailed, RuntimeClosed
+from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.fake_messages import API_KEY, FakeMessages, Reply
 
 seen: list[Runtime] = []
@@ -52,6 +54,23 @@ def test_a_call_builds_one_runtime_for_all_that_is_inside_and_closes_it(fake: Fa
     assert seen[0].closed
     with pytest.raises(RuntimeClosed):
         seen[0].exec("later")
+    fake.wait_connections(0)
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_a_block_builds_one_runtime_and_closes_it_on_every_way_out(
+    fake: FakeMessages, store: MemoryStore, error: type[BaseException] | None
+) -> None:
+    with (
+        contextlib.nullcontext() if error is None else pytest.raises(error),
+        op_jupyter.session_context(store=store) as handle,
+    ):
+        inner("a")
+        inner("b")
+        if error is not None:
+            raise error
+    assert {id(runtime) for runtime in seen} == {id(handle.runtime)}
+    assert handle.runtime is not None and handle.runtime.closed
     fake.wait_connections(0)
 
 

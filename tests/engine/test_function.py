@@ -293,6 +293,20 @@ def test_self_recursion_ends_with_a_clear_error(store: MemoryStore) -> None:
         again(0)
 
 
+def test_the_system_prompt_of_a_function_stands_before_that_of_its_call(
+    store: MemoryStore,
+) -> None:
+    @agentic_function(system="Be brief.")
+    def ask_it() -> str:
+        """Answer."""
+        return llm("why?", system="Be kind.")
+
+    provider = ScriptedProvider(reply("so"))
+    with in_session(store, Runtime(provider=provider)):
+        ask_it()
+    assert "Be brief.\n\nBe kind." in prompt_text(provider.requests[0])
+
+
 def test_recursion_is_counted_by_name_and_five_deep_unless_the_function_says_otherwise(
     store: MemoryStore,
 ) -> None:
