@@ -25,7 +25,7 @@ from op_jupyter.errors import (
 )
 from op_jupyter.store.memory import MemoryStore
 from op_jupyter.testing.providers import ScriptedProvider, reply
-from tests.engine.harness import assert_sound
+from tests.engine.harness import assert_sound, run
 
 DOC = "Classify the sentiment of a review as positive or negative. Answer with one word."
 
@@ -291,6 +291,33 @@ def test_self_recursion_ends_with_a_clear_error(store: MemoryStore) -> None:
 
     with in_session(store, Runtime(call=echo)), pytest.raises(RecursionLimit, match="max_depth=3"):
         again(0)
+
+
+def test_what_a_hidden_function_asks_at_top_level_follows_the_head(store: MemoryStore) -> None:
+    @agentic_function(expose="hidden")
+    def whisper() -> str:
+        """Answer in the dark."""
+        return llm("psst")
+
+    with in_session(store, Runtime(call=lambda content: "so")) as handle:
+        run(handle.agent, ScriptedProvider(reply("said")))
+        head = handle.agent.dag.head
+        whisper()
+        *_, asked = handle.agent.dag
+        assert_sound(handle.agent)
+    assert head is not None and (asked.role, asked.caller, asked.predecessor) == ("llm", None, head)
+
+
+def test_a_runtime_that_is_closed_twice_closes_its_provider_once() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedProvider):
+        async def aclose(self) -> None:
+            closed.append("closed")
+
+    with Runtime(provider=Closing()) as runtime:
+        runtime.close()
+    assert runtime.closed and closed == ["closed"]
 
 
 def test_the_system_prompt_of_a_function_stands_before_that_of_its_call(
