@@ -20,10 +20,14 @@ const NOTICE_CHARS = 140; // JupyterLab cuts what is longer
 const MARK = 'op-waits';
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
 const DRAWN_MS = 1000; // a cell that was never in sight, with its widget
+const LOADED_MS = 5000; // the widgets of a notebook that was just loaded
+const LOOK_AGAIN_MS = 2000;
 const FIRST_FIELD = 'input, textarea, select, .opv-btn.opv-safe';
 
 export class Approvals {
   private readonly notices = new Map<string, string>();
+  private missing = new Map<string, number>(); // since when a widget is not drawn
+  private soon = 0;
   private review: Review | null = null;
   private pageTitle: string | null = null;
   private restored = false; // before, a notebook in front is not in sight yet
@@ -118,6 +122,7 @@ export class Approvals {
   private look(): void {
     const { notify, badge } = this.settings.values;
     const wanted = new Map<string, () => string>();
+    const missing = new Map<string, number>();
     let waiting = 0;
     for (const notebook of this.notebooks) {
       const { cards, questions } = notebook.link;
@@ -128,8 +133,17 @@ export class Approvals {
         continue;
       }
       const front = notebook.panel.isVisible && !document.hidden;
-      const isSeen = (place: string): boolean =>
-        notify === 'hidden' && front && hasPlace(notebook, place);
+      const isSeen = (place: string): boolean => {
+        if (notify !== 'hidden' || !front || !hasPlace(notebook, place)) {
+          return false;
+        }
+        if (isDrawn(notebook, place)) {
+          return true;
+        }
+        const since = this.missing.get(place) ?? performance.now();
+        missing.set(place, since);
+        return performance.now() - since < LOADED_MS;
+      };
       for (const card of cards) {
         if (isSeen(text(card.place))) {
           continue;
@@ -157,6 +171,13 @@ export class Approvals {
       }
     }
     this.titlePage(badge && document.hidden ? waiting : 0);
+    this.missing = missing;
+    if (missing.size > 0 && this.soon === 0) {
+      this.soon = window.setTimeout(() => {
+        this.soon = 0;
+        this.look();
+      }, LOOK_AGAIN_MS);
+    }
   }
 
   private notice(notebook: OpenNotebook, card: Card): string {
@@ -230,6 +251,20 @@ One that is not told yet is on its way. */
 function hasPlace({ panel, context }: OpenNotebook, place: string): boolean {
   const { widgets } = panel.content;
   return place === '' || !context.isReady || widgets.some(cell => holds(cell.model, place));
+}
+
+/** Whether the widget is drawn where it has its place, or will be once its cell is in sight.
+
+A notebook that is not trusted shows no widgets when it is loaded again, and a folded output none. */
+function isDrawn({ panel, context }: OpenNotebook, place: string): boolean {
+  const cell = panel.content.widgets.find(each => holds(each.model, place));
+  return (
+    place === '' ||
+    !context.isReady ||
+    cell === undefined ||
+    cell.isPlaceholder() ||
+    cell.node.querySelector('.opv-card:not(.opv-gone), .opv-question') !== null
+  );
 }
 
 /** The form of a question in the notebook's own output, if it is drawn. */

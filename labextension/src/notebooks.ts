@@ -9,11 +9,17 @@ import { KernelLink } from './link';
 
 const SHOWN_AGAIN_MS = 1500; // the kernel shows once more what waits and was cleared
 
+/** What we use of a cell; a placeholder is one that was not in sight yet, of which nothing is drawn. */
+export interface NotebookCell extends Widget {
+  readonly model: { toJSON(): unknown };
+  isPlaceholder(): boolean;
+}
+
 /** What we use of a notebook's panel, so that the notebook package need not be built in. */
 export interface NotebookPanel extends IDocumentWidget {
   readonly content: Widget & {
     activeCellIndex: number;
-    readonly widgets: readonly (Widget & { readonly model: { toJSON(): unknown } })[];
+    readonly widgets: readonly NotebookCell[];
     deselectAll(): void;
     scrollToItem(index: number, align?: string): Promise<void>;
   };

@@ -451,6 +451,11 @@ def test_two_pages_on_one_kernel_both_know_of_the_card_and_one_answer_is_enough(
     other.goto(page.server.page(page.notebook))
     # What it was given of the notebook has no such output: told, although the notebook is in front.
     expect(toast(other, "Approval needed")).to_be_visible()
+    page.save()
+    other.route("**/@jupyter-widgets/**", lambda route: route.abort())
+    other.reload()
+    # Now it has the output, and draws it as text; as where a notebook is not trusted.
+    expect(toast(other, "Approval needed")).to_be_visible()
     tab = other.locator('.lm-TabBar-tab[data-op-waits="1"]', has_text=TITLE)
     expect(tab).to_be_visible()
     expect(other).not_to_have_title(re.compile(r"^\(1\) "))
