@@ -149,6 +149,8 @@ print(*sorted(name for name in set(sys.modules) - before if "." not in name or "
     )
     ours = {
         "op_jupyter",
+        "op_jupyter.core",
+        "op_jupyter.core.values",
         "op_jupyter.engine",
         "op_jupyter.engine.hooks",
         "op_jupyter.errors",
