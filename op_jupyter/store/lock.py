@@ -18,13 +18,14 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from op_jupyter.core.values import dataclass
-from op_jupyter.errors import SessionLocked
+from op_jupyter.errors import SessionLocked, StoreError
 from op_jupyter.store.files import FileSystem, read_file
 
 _POLL_SECONDS: Final = 0.02
 _PUSH_IN: Final = 50
 """So many polls after which nobody waits for those in front: one may be stopped, or a fork."""
 _MAX_BYTES: Final = 4096
+_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class WriterLock:
 
         Raises:
             SessionLocked: somebody else holds it (attribute ``holder``).
+            StoreError: another program keeps the file from being ours alone.
         """
         fd = self._lock(timeout)
         try:
@@ -118,7 +120,7 @@ class WriterLock:
 
     def _lock(self, timeout: float) -> int:
         """The file, locked; what is written into it appears under no other name."""
-        while True:
+        for _ in range(_TRIES):
             fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 if not self._wait(fd, timeout):
@@ -132,6 +134,9 @@ class WriterLock:
                 self._files.close(fd)
                 raise
             self._files.close(fd)
+        raise StoreError(
+            f"{self._path} is replaced or linked to again and again by another program"
+        )
 
     def _wait(self, fd: int, timeout: float) -> bool:
         """Lock *fd* within *timeout* seconds; whether that worked.

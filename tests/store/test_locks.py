@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from op_jupyter.core.nodes import Node, Turn
 from op_jupyter.errors import SessionLocked, StoreError
+from op_jupyter.store.files import FileSystem
 from op_jupyter.store.lock import this_process
 from op_jupyter.store.sessions import SessionStore
 from tests.store.conftest import Git
@@ -441,3 +443,22 @@ def test_new_sessions_can_be_opened_in_many_threads_at_once(store: SessionStore)
     finally:
         sys.setswitchinterval(before)
     assert len(kept) == 240
+
+
+def test_a_lock_that_always_has_a_second_name_is_an_error_and_no_endless_wait(
+    tmp_path: Path,
+) -> None:
+    class Linked(FileSystem):
+        def rename(self, old: str, new: str) -> None:
+            super().rename(old, new)
+            if new.endswith("session.lock"):
+                os.link(new, tmp_path / f"again-{len(os.listdir(tmp_path))}")
+
+    store = SessionStore(tmp_path / "sessions")
+    with closing(store.open(store.create_session("s"))) as session:
+        session.set_meta(title="kept")
+    lock = tmp_path / "sessions" / "s" / ".git" / "session.lock"
+    os.link(lock, tmp_path / "again")
+    with pytest.raises(StoreError, match="again and again"):
+        SessionStore(tmp_path / "sessions", files=Linked()).open("s")
+    store.open("s").close()  # by somebody who is left alone
